@@ -1,4 +1,4 @@
-# find_package(netcl) gives the targets netcl::netcl (shared) and netcl::static, found beside this file.
+# find_package(netcl) defines the targets netcl::netcl (shared) and netcl::static. It expects the libraries in this file's prefix.
 get_filename_component(NETCL_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
 if(NOT TARGET netcl::netcl)

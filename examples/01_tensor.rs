@@ -1,10 +1,10 @@
-//! Tensors on a device: making, computing, views, reading back.
+//! Tensors on a device: creation, computation, views, and reading results.
 //!
 //!     cargo run --example 01_tensor
 
 use netcl::prelude::*;
 
-/// The program.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
     show(&format!("on {}", device.capabilities().name));
@@ -16,18 +16,18 @@ pub fn main() -> Result<()> {
     show(&format!("row sums    {}", a.sum(&[1], false)?));
     show(&format!("second row  {}", a.slice(0, 1..2)?));
 
-    // Storage in 16 bits, arithmetic in f32.
+    // Stores in 16 bits and computes in f32.
     let half = a.to_dtype(DType::Bf16)?;
     show(&format!("exp in bf16 {}", half.exp()?));
 
-    // What does not fit is an error that says so, never a panic.
+    // Invalid shapes give an error that names the problem, never a panic.
     if let Err(e) = a.matmul(&a) {
         show(&format!("error       {e}"));
     }
     Ok(())
 }
 
-#[allow(clippy::print_stdout)] // it is a program
+#[allow(clippy::print_stdout)] // a program, not a library
 fn show(line: &str) {
     println!("{line}");
 }

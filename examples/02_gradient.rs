@@ -1,4 +1,4 @@
-//! Gradients: fitting a line by gradient descent, and by an optimizer.
+//! Gradients: fits a line by gradient descent, first by hand and then with an optimizer.
 //!
 //!     cargo run --example 02_gradient
 
@@ -6,10 +6,10 @@ use netcl::prelude::*;
 use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::sync::Arc;
 
-/// The program.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
-    // y = 3 x - 1, at 32 points.
+    // The data are y = 3 x - 1 at 32 points.
     let xs: Vec<f32> = (0..32).map(|i| i as f32 / 16.0 - 1.0).collect();
     let ys: Vec<f32> = xs.iter().map(|x| 3.0 * x - 1.0).collect();
     let x = Tensor::from_f32(&device, [32], &xs, DType::F32)?;
@@ -19,7 +19,7 @@ pub fn main() -> Result<()> {
     let (a, b) = (parameter("a")?, parameter("b")?);
     let loss = || a.mul(&x)?.add(&b)?.sub(&y)?.square()?.mean(&[0], false);
 
-    // Once by hand: what backward leaves in `grad`.
+    // Once by hand: backward stores gradients in `grad`.
     loss()?.backward()?;
     for p in [&a, &b] {
         show(&format!(
@@ -45,7 +45,7 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-#[allow(clippy::print_stdout)] // it is a program
+#[allow(clippy::print_stdout)] // a program, not a library
 fn show(line: &str) {
     println!("{line}");
 }

@@ -15,7 +15,7 @@ const STEPS: usize = 60;
 const B: usize = 8;
 const T: usize = 32;
 
-/// The program.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
     let text = (0..200).map(|i| format!("{i} and {} make {}.\n", i + 1, 2 * i + 1)).collect::<String>();
@@ -40,7 +40,7 @@ pub fn main() -> Result<()> {
     optimizer.clip_grad_norm(1.0);
 
     for step in 0..STEPS {
-        // B windows of T tokens, and the same shifted by one: what comes next.
+        // B windows of T tokens, and the same windows shifted by one, which are the targets.
         let start = |b: usize| (step * B + b) * 97 % (ids.len() - T - 1);
         let windows = |shift: usize| -> Vec<u32> {
             (0..B).flat_map(|b| ids[start(b) + shift..start(b) + shift + T].to_vec()).collect()
@@ -63,7 +63,7 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-#[allow(clippy::print_stdout)] // it is a program
+#[allow(clippy::print_stdout)] // a program, not a library
 fn show(line: &str) {
     println!("{line}");
 }

@@ -1,4 +1,4 @@
-//! An operation of one's own, outside of netcl: a kernel, its gradient, its reference and samples, checked by netcl's suite.
+//! A custom operation outside of netcl: a kernel, its gradient, a reference and samples, checked by netcl's suite.
 //!
 //!     cargo run --example 04_custom_op
 
@@ -9,8 +9,8 @@ use netcl::tensor::ops::Op;
 use netcl::tensor::ops::call::Call;
 use netcl::tensor::suite::{self, Input, Sample};
 
-/// Softsign, `y = x / (1 + |x|)`, whose gradient is `1 / (1 + |x|)^2`. The prelude gives LD and ST, which read and write the
-/// storage type that DTYPE names.
+/// Softsign, `y = x / (1 + |x|)`, whose gradient is `1 / (1 + |x|)^2`. The prelude defines LD and ST, which load and store in the storage
+/// type selected by DTYPE.
 static SOFTSIGN: Kernel = Kernel::new(
     "softsign",
     "
@@ -59,16 +59,16 @@ impl Op<1> for Softsign {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
-        // Where y is next to its limits.
+        // Values of x for which y is close to its limits.
         let far = Sample::new(Self, [Input::values(&[3, 37], &[-500.0, -90.0, 90.0, 500.0], None)]);
         vec![sample(&[3, 37]), far.extreme().pointwise(), sample(&[1]), sample(&[0, 4])]
     }
 }
 
-/// The program.
+/// Runs the example.
 pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
-    // Values, gradients, storage types, layouts, a second run bit for bit.
+    // Checks values, gradients, storage types, layouts, and bitwise equality of a second run.
     for dtype in DType::FLOATS {
         show(&format!(
             "{dtype}: {} cases agree with the f64 reference",
@@ -82,7 +82,7 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-#[allow(clippy::print_stdout)] // it is a program
+#[allow(clippy::print_stdout)] // a program, not a library
 fn show(line: &str) {
     println!("{line}");
 }

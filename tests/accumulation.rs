@@ -1,4 +1,4 @@
-//! Steps of several micro-batches: one graph for all of them, with the bits, the memory and the manners of steps without.
+//! Steps of several micro-batches: one graph for all of them, with the same bits, memory and behavior as without a graph.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -31,7 +31,7 @@ fn config(dir: &Path, graph: GraphMode, micros: u32) -> TrainConfig {
     }
 }
 
-/// Weights, moments and losses of a finished run.
+/// Returns weights, moments and losses of a finished run.
 fn results(run: &Path) -> [Vec<u8>; 3] {
     let last = run.join("checkpoints/last");
     let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
@@ -85,7 +85,7 @@ fn skipped_steps_under_a_loss_scale_are_the_same_with_accumulation() {
         let dir = tempfile::tempdir().unwrap();
         let run = |graph: GraphMode| {
             let mut config = config(dir.path(), graph, micros);
-            // Gradients of one token each are the largest that a mean over tokens has: too large for f16 under the first scale.
+            // Gradients of single tokens are the largest that a mean over tokens has: too large for f16 with the first loss scale.
             config = TrainConfig {
                 dtype: DType::F16,
                 dropout: 0.0,
@@ -107,7 +107,7 @@ fn skipped_steps_under_a_loss_scale_are_the_same_with_accumulation() {
     }
 }
 
-/// Ends the run when it is asked for the n-th time, after a step or within one.
+/// Stops the run at the n-th query, after a step or within one.
 #[derive(Default)]
 struct StopAt {
     after: Option<u64>,
@@ -145,7 +145,7 @@ fn a_run_stopped_between_micro_batches_goes_on_with_the_same_bits() {
         let mut stop = StopAt { within: Some(at), ..StopAt::default() };
         let mut trainer = Trainer::create(&device, config.clone(), &out).unwrap();
         assert_eq!(trainer.run(&mut stop).unwrap(), Outcome::Stopped);
-        // Asked before each of the three micro-batches of a step: those of the step that was not done do not count.
+        // The run queries before each of the three micro-batches of a step. Queries within the unfinished step do not count.
         let done = (at - 1) / 3;
         assert_eq!(trainer.step(), done);
         assert_eq!(stop.saved.last().copied(), (done > 0).then_some(done), "{graph} {at}");
@@ -168,7 +168,7 @@ fn a_run_with_accumulation_that_is_resumed_is_the_same() {
     assert!(results(&parts) == whole);
 }
 
-/// Forgets what came before the first step: the product whose speed is measured takes more than a small model.
+/// Resets the peak at the first step, because measuring the product's speed needs more memory than a small model.
 struct FromFirstStep(Device);
 
 impl Observer for FromFirstStep {
@@ -181,7 +181,7 @@ impl Observer for FromFirstStep {
     }
 }
 
-/// Bytes that a run has in use at the most, and those of its parameters.
+/// Returns the peak memory of a run in bytes, and the bytes of its parameters.
 fn peak(device: &Device, graph: GraphMode, micros: u32) -> (usize, usize) {
     let dir = tempfile::tempdir().unwrap();
     let config = TrainConfig {

@@ -1,4 +1,4 @@
-//! Captures that fail, threads that share a graph, and what a step that is being captured may not do.
+//! Failing captures, threads that share a graph, and operations that are not allowed while a step is captured.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -14,7 +14,7 @@ use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A parameter that has collected -0.25, and the same again from each pass.
+/// A parameter with a collected gradient of -0.25, to which each pass adds the same.
 struct Weight {
     w: Tensor,
     x: Tensor,
@@ -39,7 +39,7 @@ impl Weight {
     }
 }
 
-/// A pass that fails while it is captured: it looks at its loss on the host.
+/// A pass that fails during the capture, because it reads its loss on the host.
 fn looks(weight: &Weight) -> Result<Tensor> {
     let loss = weight.pass()?;
     loss.item()?;
@@ -59,7 +59,7 @@ fn gradients_after_a_capture_that_failed_are_those_before_it() {
     let plan = Plan::new(&device, &trace).unwrap();
     assert!(Graph::planned(&device, &plan, || looks(&weight)).is_err());
     assert_eq!(weight.collected(), -0.5);
-    // Fails after the step is done: its buffers are in use at other times.
+    // Fails after the step is complete, because its buffers are in use at other times.
     let longer = || -> Result<[Tensor; 3]> { Ok([weight.pass()?, weight.pass()?, weight.x.exp()?]) };
     assert!(Graph::planned(&device, &plan, longer).is_err());
     assert_eq!(weight.collected(), -0.5);
@@ -67,7 +67,7 @@ fn gradients_after_a_capture_that_failed_are_those_before_it() {
     let refused = Trace::of(&device, || weight.pass().and_then(|_| Err::<(), _>(Error::unsupported("no"))));
     assert!(refused.is_err());
     assert_eq!(weight.collected(), -0.5);
-    // A dry run changes nothing even where it succeeds.
+    // A dry run changes nothing, even if it succeeds.
     Trace::dry_run(&device, || weight.pass().map(|_| weight.w.set_grad(None))).unwrap();
     assert_eq!(weight.collected(), -0.5);
     Trace::dry_run(&device, || weight.pass().map(drop)).unwrap();
@@ -110,7 +110,7 @@ fn a_step_that_cannot_be_captured_is_repeated_with_the_gradients_it_would_have_h
     let mut stepper = Stepper::new(&device, GraphMode::On);
     let before = weight.collected();
     let failed = (0..4).find_map(|_| stepper.run(|| looks(&weight)).err().map(|_| weight.collected()));
-    // One or two steps ran before the capture was tried.
+    // One or two steps ran before the capture was attempted.
     assert!([before - 0.25, before - 0.5].map(Some).contains(&failed), "{failed:?} after {before}");
     let mut stepper = Stepper::new(&device, GraphMode::Off);
     let before = weight.collected();
@@ -133,7 +133,7 @@ fn an_optimizer_survives_a_capture_that_failed() {
             optimizer.zero_grad();
             w.mul(&w)?.sum(&[0], false)?.backward()?;
             optimizer.apply()?;
-            // Memory that others get, if the capture kept what it made for the next step.
+            // Memory that others reuse if the capture kept buffers for the next step.
             if capture { Err(Error::unsupported("half-way")) } else { Ok(()) }
         };
         if fail {
@@ -150,7 +150,7 @@ fn an_optimizer_survives_a_capture_that_failed() {
 fn two_threads_replay_one_graph() {
     let device = test_device().unwrap();
     let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
-    // Reads x, goes through memory of its own, and writes x: what comes in between is lost.
+    // Reads x, uses separate memory, and writes x. An update in between would be lost.
     let add = |x: &Tensor| -> Result<()> {
         let y = x.mul_scalar(2.0)?.add_scalar(2.0)?.mul_scalar(0.5)?;
         device.copy(y.storage(), 0, x.storage(), 0, y.storage().bytes())
@@ -184,7 +184,7 @@ fn a_replay_within_a_step_that_is_recorded_is_refused() {
         assert!(e.message().contains("replays a graph"), "{e}");
     }
     assert_eq!(x.to_vec().unwrap(), vec![1.0; 100], "nothing ran meanwhile");
-    // Another thread is no part of the step.
+    // Another thread is not part of the step.
     let (both, ()) = Graph::capture(&device, || {
         std::thread::scope(|s| s.spawn(|| graph.replay()).join().unwrap())?;
         add()
@@ -203,7 +203,7 @@ fn every_read_on_the_host_is_refused_while_capturing() {
         let e = Graph::capture(&device, || read(&x.exp()?)).err().unwrap();
         assert_eq!(e.kind(), ErrorKind::Unsupported);
         assert!(e.message().contains("read it after the replay"), "{e}");
-        // What was there before has not been computed with the step's commands either.
+        // Results computed before are not available to the step's commands either.
         assert!(Graph::capture(&device, || read(&x)).is_err());
         assert!(Trace::dry_run(&device, || read(&x.exp()?)).is_err());
     };
@@ -215,7 +215,7 @@ fn every_read_on_the_host_is_refused_while_capturing() {
     refused(&|y| device.download(y.storage(), 0, &mut [0; 4]));
     refused(&|y| y.to_device(&Device::open("sim", &Settings::default())?).map(drop));
     refused(&|_| device.mark().map(drop));
-    // Neither may another thread look at what the capture has made.
+    // Another thread must not read what the capture has created either.
     let across = || {
         Graph::capture(&device, || {
             let y = x.exp()?;
@@ -255,14 +255,14 @@ fn a_panic_in_a_captured_step_leaves_recording_off_and_gradients_as_they_were() 
     assert_eq!(outcomes, [[true; 3]; 2]);
     assert!(!device.is_capturing() && !device.is_dry_run());
     assert_eq!((weight.collected(), device.memory().live), (-0.25, before));
-    // Commands run again, and another capture is possible.
+    // Commands run again, and another capture succeeds.
     assert_eq!(weight.x.add_scalar(1.0).unwrap().to_vec().unwrap(), vec![0.75; 64]);
     let (graph, loss) = Graph::capture(&device, || weight.pass()).unwrap();
     graph.replay().unwrap();
     assert_eq!((loss.item().unwrap(), weight.collected()), (-32.0, -0.5));
 }
 
-/// Seconds this thread was on a processor, where the system tells: other work on the machine does not count.
+/// Returns the CPU seconds of this thread, if the system reports them: other work on the machine does not count.
 fn processor_seconds() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -274,18 +274,20 @@ fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
     let device = test_device().unwrap();
     let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
     x.add_scalar(1.0).unwrap();
-    let Some(_) = processor_seconds() else { return println!("skipped: no times of threads here") };
+    let Some(_) = processor_seconds() else {
+        return println!("skipped: the system does not report CPU times of threads");
+    };
     let seconds = |launches: usize| {
         let step = || {
             let mut y = x.clone();
-            // A sum that lives on beside what comes and goes, as gradients do.
+            // A sum that outlives temporary buffers, as gradients do.
             for _ in 0..launches / 2 {
                 y = y.add_scalar(1.0)?.add(&x)?;
             }
             Ok::<_, Error>(y)
         };
         let begun = processor_seconds().unwrap();
-        // One kernel for all of them would have no cost that grows.
+        // If all were one kernel, the cost would not grow.
         let [planned, captured] = unfused(|| {
             let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
             let (planned, _) = Graph::planned(&device, &plan, step).unwrap();
@@ -293,14 +295,14 @@ fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
             [planned, captured]
         });
         assert_eq!((planned.commands().0, captured.commands().0), (launches, launches));
-        // The newest first, as a graph's own kernels go: see there.
+        // Drops the newest first, like a graph's own kernels.
         drop(captured);
         drop(planned);
         processor_seconds().unwrap() - begun
     };
     seconds(100);
     let (few, many) = (seconds(4000), seconds(32_000));
-    // Eight times the launches; 64 times the cost where each of them looks at all others.
+    // Eight times the launches. If each launch visited all others, the cost would be 64 times as high.
     assert!(many < 24.0 * few, "{few} s for 4000 launches, {many} s for 32000");
     println!("{few} s for 4000 launches, {many} s for 32000");
 }

@@ -1,4 +1,4 @@
-//! Ranks that train a classifier together: the run of one device, its checkpoints, and what one of them asks for.
+//! Ranks that train a classifier together: they match the run of one device, its checkpoints, and requests of single ranks.
 #![allow(clippy::unwrap_used)] // tests
 
 use netcl::device::SimSettings;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const SIDE: usize = 12;
 
-/// Bright upper halves, and bright left halves, in colour.
+/// Draws images with bright upper halves or bright left halves, in color.
 fn drawn(count: usize) -> Images {
     let half = SIDE / 2;
     let bright = |i: usize, at: usize| if i.is_multiple_of(2) { at / SIDE < half } else { at % SIDE < half };
@@ -43,7 +43,7 @@ fn config(network: &str) -> ClassifierConfig {
     ClassifierConfig { network: network.into(), epochs: 2, batch: 11, mirror: true, graph, ..preset }
 }
 
-/// Steps with their losses, and what it came to.
+/// Steps with their losses, and the outcome.
 type Done = (Vec<(u64, f32)>, Outcome);
 
 /// Trains on one device.
@@ -62,7 +62,7 @@ fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
     (steps, outcome)
 }
 
-/// What each of `n` ranks comes to; rank `r` asks for `asks(r, step)` after a step.
+/// Runs `n` ranks and returns their results. Rank `r` requests `asks(r, step)` after a step.
 fn among(
     n: usize,
     config: impl Fn(usize) -> ClassifierConfig + Sync,
@@ -72,7 +72,7 @@ fn among(
     among_on((n, &|_| quickly_built().unwrap(), None), config, (dir, again), asks)
 }
 
-/// The same on the device that `device` has for each rank, with these parts of each batch.
+/// Like [`among`], with the given device for each rank and these shares of each batch.
 fn among_on(
     (n, device, shares): (usize, &(dyn Fn(usize) -> Device + Sync), Option<&Shares>),
     config: impl Fn(usize) -> ClassifierConfig + Sync,
@@ -119,7 +119,7 @@ fn close(found: &[f32], expected: &[f32], tolerance: f32) {
     assert!(worst <= tolerance, "{worst}, expected at most {tolerance}");
 }
 
-/// Networks without batch norm, with unequal parts and pairs of images that are mixed: the run of one device, and the same bits twice.
+/// Networks without batch norm, with unequal shares and mixup: the run matches that of one device, and a second run has the same bits.
 #[test]
 fn ranks_have_the_run_of_one_device() {
     for (network, mixup, n) in [("lenet", 0.0, 2), ("mlp", 0.3, 3)] {
@@ -148,8 +148,7 @@ fn ranks_have_the_run_of_one_device() {
     }
 }
 
-/// With batch norm each rank takes its own images: another run, but one that learns, with the same weights and the same loss at every rank; in
-/// 16 bits, too.
+/// With batch norm per rank, the run differs but still learns, with the same weights and the same loss on every rank, also in 16 bits.
 #[test]
 fn batch_norm_is_that_of_each_rank() {
     for dtype in [DType::F32, DType::Bf16] {
@@ -163,9 +162,9 @@ fn batch_norm_is_that_of_each_rank() {
     }
 }
 
-/// With batch norm over the images of all ranks the run is that of one device, captured or not, whatever part each rank has; the running
-/// statistics as well. The bounds are wider than without batch norm: AdamW takes a whole step, 1e-3, by the sign of a gradient that is little more
-/// than rounding, and one device rounds its statistics otherwise than ranks that merge theirs.
+/// With batch norm over the images of all ranks, the run matches that of one device, captured or not, for any shares. The running
+/// statistics match too. The bounds are wider than without batch norm for two reasons. AdamW takes a full step, 1e-3, in the direction of a
+/// gradient that is little more than rounding noise. One device also rounds its statistics differently than ranks that merge theirs.
 #[test]
 fn batch_norm_over_all_ranks_is_that_of_one_device() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +184,7 @@ fn batch_norm_over_all_ranks_is_that_of_one_device() {
         }
         close(&weights(&path(&name)), &weights(&path("one")), 2e-3);
     }
-    // Each rank's own statistics are another run.
+    // Separate statistics per rank give a different run.
     let apart = ClassifierConfig { sync_batch_norm: false, ..config };
     let all = among(2, |_| apart.clone(), (&path("apart"), false), |_, _| Next::GoOn);
     let own = all.into_iter().next().unwrap().unwrap().0;
@@ -193,8 +192,8 @@ fn batch_norm_over_all_ranks_is_that_of_one_device() {
     assert!(worst > 1e-2, "{worst}");
 }
 
-/// Parts in given proportions, and parts by speed, of which a slow rank gets fewer images after the first steps, with batch norm over all ranks,
-/// whose statistics count by images, and without any; pairs of images that are mixed stay together.
+/// Shares in given proportions, and shares by speed, which give a slow rank fewer images after the first steps. Tested with batch norm over
+/// all ranks, whose statistics are weighted by images, and without batch norm. Pairs of mixup stay together.
 #[test]
 fn unequal_parts_change_no_result() {
     let cases = [("mlp", 0.0, false), ("mlp", 0.3, false), ("mnist-cnn", 0.0, true)];
@@ -217,7 +216,7 @@ fn unequal_parts_change_no_result() {
         let device = |_| quickly_built().unwrap();
         for done in among_on((2, &device, Some(&shares)), |_| whole.clone(), (&place, false), asks) {
             let (own, came) = done.unwrap();
-            // With batch norm the bounds are those of equal parts; see above.
+            // With batch norm, the bounds are those of equal shares, see above.
             let (first, all) = if sync_batch_norm { (1e-6, 4e-4) } else { (1e-5, 1e-5) };
             close(&losses(&own)[..1], &losses(&steps)[..1], first);
             close(&losses(&own), &losses(&steps), all);
@@ -229,8 +228,8 @@ fn unequal_parts_change_no_result() {
     }
 }
 
-/// A device without memory for its part of a batch takes fewer images, found before the first step, and the run is that of one device; where parts
-/// were given, the error is everyone's and says what to change.
+/// A device with too little memory for its share gets fewer images. This is determined before the first step, and the run matches that of
+/// one device. If shares are given, all ranks report the error and the setting to change.
 #[test]
 fn a_device_with_little_memory_takes_fewer_images() {
     let dir = tempfile::tempdir().unwrap();
@@ -250,7 +249,7 @@ fn a_device_with_little_memory_takes_fewer_images() {
     let plenty = open(None);
     run("plenty", &plenty, &Shares::Equal).into_iter().for_each(|done| assert_eq!(done.unwrap().1.step, 1));
     let little = plenty.memory().peak as u64 - (1 << 20);
-    // The rank that fails by itself says what the others do not know.
+    // The failing rank reports the reason, which the others do not have.
     for done in run("little", &open(Some(little)), &Shares::BySpeed).into_iter().rev() {
         let (own, came) = done.unwrap();
         close(&losses(&own), &losses(&steps), 1e-5);
@@ -266,7 +265,7 @@ fn a_device_with_little_memory_takes_fewer_images() {
     }
 }
 
-/// One rank asks for the end; another number of ranks goes on, and one device after that.
+/// One rank requests the end. Another number of ranks resumes the run, and then one device.
 #[test]
 fn a_run_of_ranks_goes_on_with_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -294,7 +293,7 @@ fn a_run_of_ranks_goes_on_with_others() {
     close(&weights(&path("two")), &weights(&path("one")), 1e-4);
 }
 
-/// Unlike devices have the state of the first one with every checkpoint: a run that stops and goes on has the losses of one that does not.
+/// Each checkpoint synchronizes different devices to the state of the first one: a resumed run has the losses of an uninterrupted one.
 #[test]
 fn unlike_devices_go_on_from_the_checkpoint_of_the_first() {
     let dir = tempfile::tempdir().unwrap();
@@ -311,13 +310,14 @@ fn unlike_devices_go_on_from_the_checkpoint_of_the_first() {
         all.into_iter().map(|done| done.unwrap().0).next().unwrap()
     };
     let whole = run("whole", false, None);
-    // What is asked for after a step is heard with the next one, whose checkpoint is the one that the other run writes anyway.
+    // A request after a step takes effect at the next one. The other run writes a checkpoint there anyway.
     let first = run("parts", false, Some(2));
     let second = run("parts", true, None);
     assert_eq!([first, second].concat(), whole);
 }
 
-/// Ranks that do not agree, and batches that cannot be divided, are errors of all before a step; so is a loss that is not finite after one.
+/// Disagreeing ranks and batches that cannot be divided are errors on all ranks before the first step. A loss that is not finite is an
+/// error on all ranks after the step.
 #[test]
 fn what_fails_fails_at_every_rank() {
     let dir = tempfile::tempdir().unwrap();
@@ -329,7 +329,7 @@ fn what_fails_fails_at_every_rank() {
     let cases: [(&dyn Fn(usize) -> ClassifierConfig, &str); 3] =
         [(&other, "the configuration"), (&few, "--batch to 4 or more"), (&wild, "Lower --lr")];
     for (i, (config, words)) in cases.into_iter().enumerate() {
-        // Shared by threads.
+        // Shared between threads.
         let all: Vec<ClassifierConfig> = (0..2).map(config).collect();
         for failed in among(2, |rank| all[rank].clone(), (&path(&i.to_string()), false), go_on) {
             let failed = failed.unwrap_err();

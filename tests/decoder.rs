@@ -1,5 +1,5 @@
-//! Decoders of every family against `transformers`: logits, loss, every gradient, and the way back into the same files.
-//! `tools/golden_decoder.py` wrote the folders and says what is in them.
+//! Compares decoders of every family with `transformers`: logits, loss, every gradient, and saving to the same files.
+//! `tools/golden_decoder.py` wrote the folders and describes their contents.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
@@ -29,7 +29,7 @@ fn sorted(mut tensors: Vec<TensorData>) -> Vec<TensorData> {
     tensors
 }
 
-/// Largest difference, as a share of the largest expected value.
+/// Returns the largest difference, as a share of the largest expected value.
 fn difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
@@ -41,7 +41,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f32 {
     off / largest
 }
 
-/// One family: the bound is 1e-4 for all of it.
+/// Checks one family with a bound of 1e-4.
 fn agrees(name: &str) {
     let device = quickly_built().unwrap();
     let expected = read_tensors(&folder(name).join("expected.safetensors")).unwrap();
@@ -62,7 +62,7 @@ fn agrees(name: &str) {
     let loss = decoder.loss(&ids("ids"), &ids("targets"), Mode::eval()).unwrap();
     near("loss", &[loss.item().unwrap()], "loss");
     loss.backward().unwrap();
-    // A model whose weights are the gradients names them as the file does.
+    // A model whose weights are the gradients gives them the names of the file.
     let named = Decoder::new(&device, decoder.config().clone(), DType::F32, 0).unwrap();
     for (to, from) in named.params().list().iter().zip(decoder.params().list()) {
         let grad = from.grad().unwrap_or_else(|| panic!("{name}: {} got no gradient", from.name().unwrap()));
@@ -77,20 +77,20 @@ fn agrees(name: &str) {
     println!("{name}: logits {logits:.1e}, gradients {worst:.1e}");
     cached(&decoder, &ids("ids"));
     continued(&decoder, &ids("ids"));
-    // And back: the tensors of the file, to the bit.
+    // Saving gives the tensors of the file with the same bits.
     let file = read_tensors(&folder(name).join("model.safetensors")).unwrap();
     assert_eq!(sorted(decoder.tensors().unwrap()), sorted(file), "{name}");
     let counted: usize = decoder.params().list().iter().map(Tensor::count).sum();
     assert_eq!(decoder.config().parameters(), counted, "{name}");
 }
 
-/// A prompt and then token by token gives the logits of all at once.
+/// A prompt followed by single tokens gives the logits of the whole sequence.
 fn cached(decoder: &Decoder, ids: &Tensor) {
     let [b, t] = ids.dims2().unwrap();
     let all = decoder.forward(ids, Mode::eval()).unwrap();
     let mut cache = decoder.cache(b, t).unwrap();
     let mut start = 0;
-    // LongRoPE rotates the first tokens by other angles than those of a longer sequence.
+    // LongRoPE rotates the first tokens by other angles if the sequence is longer.
     let original = decoder.config().rotary.iter().find_map(|set| match set.scaling {
         Scaling::LongRope { original, .. } => Some(original),
         _ => None,
@@ -121,8 +121,7 @@ fn cached(decoder: &Decoder, ids: &Tensor) {
     assert!(off <= 1e-5, "all at once: {off:.1e}");
 }
 
-/// Steps that are captured once and replayed have the logits of all tokens at once: behind a prompt, behind a text that was cut and behind
-/// another.
+/// Captured and replayed steps give the logits of the whole sequence: after a prompt, after a truncated sequence, and after another one.
 fn continued(decoder: &Decoder, ids: &Tensor) {
     let [_, t] = ids.dims2().unwrap();
     let rows = ids.to_u32().unwrap();
@@ -144,8 +143,9 @@ fn continued(decoder: &Decoder, ids: &Tensor) {
     }
     let other: Vec<u32> = first[..7].iter().chain(&second[..5]).copied().collect();
     let launches = (8..=12).map(|end| after(&other[..end])).last().flatten().unwrap();
-    println!("{family}: {launches} launches a token");
-    // Embedding, norm with projection, attention, its result, norm with the inner map and its activation, the outer map, norm with the head.
+    println!("{family}: {launches} launches per token");
+    // Embedding; norm with projection; attention; output projection; norm with the inner map and activation; the outer map; norm with the
+    // head.
     if ["gpt2", "llama", "qwen3", "phi3"].contains(&family) {
         assert_eq!(launches, 1 + 5 * decoder.config().layers + 1);
     }
@@ -216,12 +216,12 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     shape[at].shape.swap(0, 1);
     assert!(error(&shape).contains("up_proj.weight has shape [32, 40], expected [40, 32]"));
     assert_eq!(decoder.tensors().unwrap(), before);
-    // The files of a model without head have no prefix.
+    // The files of a model without a head do not have the prefix.
     let bare = |t: &TensorData| TensorData { name: t.name.trim_start_matches("model.").into(), ..t.clone() };
     decoder.load_tensors(&before.iter().map(bare).collect::<Vec<_>>()).unwrap();
 }
 
-/// A folder with the weights and the configuration of a golden after a change.
+/// Returns a folder with the changed weights and configuration of a golden.
 fn changed(
     name: &str,
     config: impl Fn(serde_json::Value) -> serde_json::Value,
@@ -234,7 +234,7 @@ fn changed(
     dir
 }
 
-/// Gemma 3 from 4B on: the text model is part of one that reads pictures, under names of two kinds.
+/// Gemma 3 from 4B on: the text model is part of a multimodal model, with two naming schemes.
 #[test]
 fn the_text_model_of_gemma_3_is_opened() {
     let device = quickly_built().unwrap();
@@ -265,7 +265,7 @@ fn the_text_model_of_gemma_3_is_opened() {
     }
 }
 
-/// Some programs store the table of a tied model under the name of its head alone.
+/// Some programs store the embedding of a tied model only under the name of its head.
 #[test]
 fn a_tied_model_that_stores_its_head_alone_is_opened() {
     let device = quickly_built().unwrap();
@@ -305,7 +305,7 @@ fn a_folder_in_f64_is_opened_as_f32() {
         std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
         let single = read_tensors(&folder(name).join("model.safetensors")).unwrap();
         let double = |t: &TensorData| {
-            // A quarter of a last place more: rounded away.
+            // Adds a quarter of the last digit, which rounding removes.
             let wide = |v: f32| (f64::from(v) * (1.0 + 1.4e-8)).to_le_bytes();
             let bytes = t.floats().unwrap().into_iter().flat_map(wide).collect();
             TensorData { dtype: FileDtype::F64, bytes, ..t.clone() }
@@ -317,7 +317,7 @@ fn a_folder_in_f64_is_opened_as_f32() {
     }
 }
 
-/// Files of before `rope_parameters` say the same by other fields.
+/// Files from before `rope_parameters` contain the same settings in other fields.
 #[test]
 fn older_files_mean_the_same() {
     let mut old = json("llama3");
@@ -328,7 +328,7 @@ fn older_files_mean_the_same() {
     fields.insert("rope_theta".into(), theta);
     fields.insert("rope_scaling".into(), angles);
     assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("llama3")).unwrap());
-    // Which name the number of experts has changes from version to version.
+    // The name of the number of experts differs between versions.
     for (name, from, to) in
         [("qwen3_moe", "num_local_experts", "num_experts"), ("mixtral", "num_local_experts", "num_experts")]
     {
@@ -346,7 +346,7 @@ fn older_files_mean_the_same() {
     assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("gpt_neox")).unwrap());
 }
 
-/// The numbers of a `.npy` file: little-endian f32 behind a header.
+/// Reads the numbers of a `.npy` file: little-endian f32 after a header.
 fn npy(path: &Path) -> Vec<f32> {
     let bytes = std::fs::read(path).unwrap();
     let header = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
@@ -355,7 +355,7 @@ fn npy(path: &Path) -> Vec<f32> {
     data.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
 }
 
-/// A trained Llama: logits after three prompts, and the text that follows them, from a cache.
+/// A trained Llama: logits after three prompts, and the continuation with a KV cache.
 #[needs_data("models/stories260K/hf", "refs/stories260K")]
 #[test]
 fn a_trained_llama_gives_its_reference_text() {
@@ -380,7 +380,7 @@ fn a_trained_llama_gives_its_reference_text() {
     }
 }
 
-/// The cache grows while a text does. A text that outgrows the context is read again from its last half on.
+/// The cache grows with the sequence. A sequence that exceeds the context is processed again from its second half on.
 #[test]
 fn a_text_outgrows_the_context() {
     let device = quickly_built().unwrap();
@@ -389,7 +389,7 @@ fn a_text_outgrows_the_context() {
     let made: Vec<u32> =
         Generation::new(&decoder, &[3, 4, 5], sampling).unwrap().take(60).map(Result::unwrap).collect();
     let text: Vec<u32> = [3, 4, 5].into_iter().chain(made).collect();
-    // The context has 32 tokens. After 33, 50 and so on only the last 16 are there, and those that follow.
+    // The context has 32 tokens. After 33, 50 and so on, only the last 16 and the following tokens remain.
     for (end, start) in [(20, 0), (32, 0), (33, 17), (40, 17), (49, 17), (50, 34), (63, 34)] {
         let read = &text[start..end];
         let ids = Tensor::from_u32(&device, [1, read.len()], read).unwrap();

@@ -1,4 +1,4 @@
-//! The tables in docs/ say what the code does.
+//! Checks that the tables in docs/ match the code.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl::prelude::ErrorKind;
@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Cells of a table's rows, header and rule left out.
+/// Returns the cells of a table's rows, without header and separator.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| {
         line.trim_matches('|').split(" | ").map(|c| c.trim().trim_matches('`').to_owned()).collect()
@@ -38,11 +38,11 @@ fn the_reference_of_settings_is_their_table() {
     if read("docs/settings.md") != written {
         let path = root().join("target/settings.md");
         std::fs::write(&path, written).unwrap();
-        panic!("docs/settings.md is not the table of settings; cp target/settings.md docs/settings.md");
+        panic!("docs/settings.md is out of date; run cp target/settings.md docs/settings.md");
     }
 }
 
-/// Names like NETCL_… in a text.
+/// Returns the names like NETCL_… in a text.
 fn variables(text: &str) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for (at, _) in text.match_indices("NETCL_") {
@@ -80,10 +80,10 @@ fn every_variable_is_documented_and_nothing_else() {
     let missing: Vec<_> = used.difference(&documented).collect();
     let stale: Vec<_> = documented.difference(&used).collect();
     assert!(missing.is_empty(), "docs/env-vars.md lacks {missing:?}");
-    assert!(stale.is_empty(), "docs/env-vars.md tells of {stale:?}, which nothing reads");
+    assert!(stale.is_empty(), "docs/env-vars.md lists {stale:?}, which the code does not read");
 }
 
-/// Documents of the repository: the root's, and those below docs.
+/// Returns the documents of the repository: in the root and below docs.
 fn documents() -> Vec<PathBuf> {
     let (mut open, mut out) = (vec![PathBuf::new(), PathBuf::from("docs")], Vec::new());
     while let Some(folder) = open.pop() {
@@ -100,7 +100,7 @@ fn documents() -> Vec<PathBuf> {
     out
 }
 
-/// What a heading is linked by: lower case, spaces as hyphens, other signs left out.
+/// Returns the anchor of a heading: lower case, hyphens for spaces, no other punctuation.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -122,14 +122,14 @@ fn links_between_documents_lead_somewhere() {
             let (target, part) = link.split_once('#').unwrap_or((&link, ""));
             let file =
                 if target.is_empty() { root().join(&document) } else { root().join(folder).join(target) };
-            // Brackets before parentheses also stand in code.
+            // Brackets before parentheses also occur in code.
             if link.contains("://") || link.contains(' ') || link.is_empty() {
                 continue;
             }
             if !file.exists() {
                 wrong.push(format!("{}: {link}", document.display()));
             } else if !part.is_empty() && !anchors(&std::fs::read_to_string(&file).unwrap()).contains(part) {
-                wrong.push(format!("{}: {link}: there is no such heading", document.display()));
+                wrong.push(format!("{}: {link}: the heading does not exist", document.display()));
             }
         }
     }
@@ -142,20 +142,20 @@ fn the_glossary_has_each_term_once_with_its_source() {
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for entry in text.lines().filter(|l| l.starts_with("- ")) {
         let Some((terms, meaning)) = entry.trim_start_matches("- **").split_once("**: ") else {
-            wrong.push(format!("- **term**: meaning. Source: …, found {entry:?}"));
+            wrong.push(format!("expected `- **term**: meaning. Source: …`, found {entry:?}"));
             continue;
         };
         if !meaning.split_once(" Source: ").is_some_and(|(what, source)| what.len() > 10 && source.len() > 5)
         {
-            wrong.push(format!("{terms}: what it means, and its source"));
+            wrong.push(format!("{terms}: expected a meaning and a source"));
         }
-        wrong.extend(terms.split(", ").filter(|t| !seen.insert(*t)).map(|t| format!("{t}: a second time")));
+        wrong.extend(terms.split(", ").filter(|t| !seen.insert(*t)).map(|t| format!("{t} is listed twice")));
     }
     assert!(seen.len() > 50 && wrong.is_empty(), "docs/glossary.md: {}", wrong.join("\n"));
 }
 
-/// Words this project used for what has an established name (docs/glossary.md): where they may not stand, how a name begins
-/// that has them, and what to write.
+/// Words that this project used instead of established terms (docs/glossary.md): the places where they are forbidden, the start of names
+/// that contain them, and the replacement.
 const RETIRED: [(&str, &str, &str); 14] = [
     ("", "rehears", "dry run"),
     ("", "read_beside", "read_indirect"),
@@ -173,7 +173,7 @@ const RETIRED: [(&str, &str, &str); 14] = [
     ("crates", "struct Shares", "split-K schedule"),
 ];
 
-/// Whether `word` stands in `line` where a name begins: behind nothing, a sign, or an underscore.
+/// Returns whether `word` occurs in `line` at the start of a name: after nothing, punctuation, or an underscore.
 fn begins_a_name(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric()))
 }

@@ -1,4 +1,4 @@
-//! Evaluation of a text against exact numbers and against the logits of every window.
+//! Compares the evaluation of a text with exact numbers, and with the logits of every window.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::model::decoder::Decoder;
@@ -13,7 +13,7 @@ use netcl_test_data::{needs_data, test_data};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Returns the path of test data.
+/// Returns a path in the folder next to the repository. If it is absent, prints this and returns `None`.
 fn shared(path: &str) -> PathBuf {
     test_data!().join(path)
 }
@@ -37,7 +37,7 @@ fn the_loss_of_a_text_is_the_exact_one() {
     assert_eq!(ids, [1], "<s>");
     ids.extend(tokenizer.encode(&text).unwrap());
     assert_eq!(ids.len() as u64, expected["n_ids"].as_u64().unwrap());
-    // Side by side; the last, partial window is left out there.
+    // Windows are adjacent; the reference omits the last, partial window.
     let predicted = expected["n_predicted"].as_u64().unwrap();
     ids.truncate(predicted as usize + 1);
     let model = Decoder::open(&quickly_built().unwrap(), &dir, None).unwrap();
@@ -45,12 +45,12 @@ fn the_loss_of_a_text_is_the_exact_one() {
     let windows = Strided::new(Tokens::from(ids), 512, 257, 256, 8).unwrap();
     let score = score(&model, &windows, Some(&tokenizer));
     let [loss, perplexity] = ["nll_nats_per_token", "perplexity"].map(|key| expected[key].as_f64().unwrap());
-    println!("loss {} (exact {loss}), {} bits a byte", score.loss(), score.bits_per_byte().unwrap());
+    println!("loss {} (exact {loss}), {} bits per byte", score.loss(), score.bits_per_byte().unwrap());
     assert_eq!((score.tokens, score.windows), (predicted, predicted / 256));
     assert!((score.loss() - loss).abs() <= 1e-4 && (score.perplexity() - perplexity).abs() <= 4e-4);
 }
 
-/// The sum of -ln p of every target from logits of its window alone, and the number of targets.
+/// Returns the sum of -ln p of all targets, from the logits of each window alone, and the number of targets.
 fn by_hand(model: &Decoder, ids: &[u32], context: usize, stride: usize) -> (f64, u64) {
     let (device, v) = (model.params().device(), model.config().vocab);
     let (mut sum, mut count, mut done) = (0.0, 0, 0);
@@ -79,7 +79,7 @@ fn by_hand(model: &Decoder, ids: &[u32], context: usize, stride: usize) -> (f64,
 #[test]
 fn strided_scores_are_those_of_each_windows_logits() {
     let device = quickly_built().unwrap();
-    // Positions that are learned, turned; capped logits of all rows at once; a balance loss that is no part of it.
+    // Learned positions and rotary positions; capped logits of all rows at once; a balance loss, which is not included.
     for name in ["gpt2", "llama", "gemma2", "mixtral_balanced"] {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder").join(name);
         let model = Decoder::open(&device, &dir, None).unwrap();
@@ -101,7 +101,7 @@ fn strided_scores_are_those_of_each_windows_logits() {
                 );
             }
         }
-        // More before a token is more to predict it from, and the same where all of the text is one window.
+        // More context predicts tokens better. The result is equal if the whole text is one window.
         let whole = Strided::new(Tokens::from(ids), v as usize, 100, 50, 2).unwrap();
         assert_eq!((whole.context(), whole.windows()), (45, 1));
     }
@@ -150,7 +150,7 @@ fn tokens_have_the_bytes_of_their_text() {
     assert_eq!(sum(&Tokenizer::char_from_text([text]).unwrap(), text), bytes);
     let bpe = Tokenizer::train_bpe([text.repeat(50).as_str()], 400).unwrap();
     assert_eq!((sum(&bpe, text), bpe.adds_space(), bpe.beginning()), (bytes, false, vec![]));
-    // The end of a text is none of it.
+    // The end-of-text token does not count.
     assert_eq!(sum(&bpe, &format!("{text}<|endoftext|>{text}")), bytes.map(|n| 2 * n));
     let lengths = bpe.byte_lengths().unwrap();
     assert_eq!(lengths.of([400_000].into_iter()), None);

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! Checks the output of the examples.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 

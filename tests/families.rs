@@ -1,6 +1,6 @@
-//! Training from a model folder of every family: replayed steps have the bits of eager ones with any number of micro-batches, 16-bit
-//! weights give what their rounding allows, and `transformers` computes the same logits from what a run leaves.
-//! `tests/decoder.rs` compares the families' logits and gradients.
+//! Trains from a model folder of every family. Replayed steps have the bits of eager ones with any number of micro-batches. 16-bit weights
+//! agree within their rounding. `transformers` computes the same logits from the files of a run. `tests/decoder.rs` compares the families'
+//! logits and gradients.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
@@ -22,7 +22,7 @@ fn goldens() -> PathBuf {
 
 const TEXT: &str = "the quick brown fox jumps over the lazy dog\n";
 
-/// A folder as a user has it: a family's configuration and weights, with a tokenizer.
+/// Creates a user's model folder: a family's configuration and weights, with a tokenizer.
 fn model(name: &str, dir: &Path) -> PathBuf {
     let folder = dir.join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -34,7 +34,7 @@ fn model(name: &str, dir: &Path) -> PathBuf {
     folder
 }
 
-/// A run from that folder; its last checkpoint.
+/// Trains from that folder. Returns the last checkpoint.
 fn trained(device: &Device, name: &str, dir: &Path, graph: GraphMode, micros: u32) -> PathBuf {
     let flags = Overlay {
         init: Some(model(name, dir).display().to_string()),
@@ -70,7 +70,7 @@ fn replays(name: &str) {
     }
 }
 
-/// Root mean square of the difference, as a share of that of what is expected.
+/// Returns the root mean square of the difference, relative to that of the expected values.
 fn difference(got: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let square = |x: f64| x * x;
@@ -78,7 +78,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f64 {
     (off / expected.iter().map(|e| square(f64::from(*e))).sum::<f64>().max(1e-30)).sqrt()
 }
 
-/// In bf16, where a weight and each result on the way is off by up to 2^-9 of itself: beside `transformers` in the same type.
+/// Compares bf16 results, where each weight and intermediate result has an error of up to 2^-9, with `transformers` in the same type.
 fn rounds(name: &str) {
     let (device, folder) = (quickly_built().unwrap(), goldens().join(name));
     let expected = read_tensors(&folder.join("expected.safetensors")).unwrap();
@@ -105,7 +105,7 @@ fn rounds(name: &str) {
     let text = std::fs::read_to_string(goldens().join("../decoder_bf16.json")).unwrap();
     let all: serde_json::Value = serde_json::from_str(&text).unwrap();
     let theirs = |what: &str| all[name][what].as_f64().unwrap();
-    // Where a token's experts are nearly equal another one is chosen, and all that follows is different.
+    // If a token's experts are nearly equal, another one may be chosen, and all later values differ.
     let experts = decoder.config().mlp.moe.is_some();
     for (what, ours, bound) in [
         ("logits", logits, 1.5 * theirs("logits")),
@@ -117,7 +117,7 @@ fn rounds(name: &str) {
     }
 }
 
-/// [`difference`] of logits. Of a mixture of experts one token in eight may be anything.
+/// Computes the [`difference`] of logits. For a mixture of experts, one token in eight is ignored.
 fn rows_apart(got: &[f32], expected: &[f32], config: &DecoderConfig) -> f64 {
     let (got, expected) = (got.chunks(config.vocab), expected.chunks(config.vocab));
     let mut rows: Vec<(&[f32], &[f32])> = got.zip(expected).collect();
@@ -151,7 +151,7 @@ fn every_folder_is_tested() {
     assert!(untested.is_empty(), "{untested:?}");
 }
 
-/// A folder that `transformers` wrote, trained here, opened there again.
+/// A folder that `transformers` wrote is trained with netcl and opened with `transformers` again.
 #[test]
 fn transformers_computes_the_same_from_what_a_run_leaves() {
     let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
@@ -159,7 +159,7 @@ fn transformers_computes_the_same_from_what_a_run_leaves() {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let probe = Command::new(&python).args(["-c", "import torch, transformers, tokenizers"]).output();
     if !probe.is_ok_and(|out| out.status.success()) {
-        println!("skipped: {python} has no transformers; name one that has in NETCL_PYTHON");
+        println!("skipped: {python} cannot import transformers; set NETCL_PYTHON to a Python that can");
         return;
     }
     let runs: Vec<PathBuf> =

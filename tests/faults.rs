@@ -1,4 +1,4 @@
-//! Every driver call of a training step is made to fail once: an error each time, nothing lost, and the next step is right.
+//! Makes every driver call of a training step fail once: each failure is an error, nothing is lost, and the next step is correct.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -12,9 +12,9 @@ use netcl::tensor::suite::test_device;
 use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::sync::Arc;
 
-/// The test device behind a driver that can be told to fail.
+/// Opens the test device with a driver that fails on request.
 fn faulty() -> (Device, Arc<Plan>) {
-    // Every build is made many times.
+    // Every build is repeated many times.
     let settings = Settings { build_options: "-cl-opt-disable".into(), ..Settings::from_env() };
     let id = test_device().unwrap().capabilities().id.clone();
     let plan = Arc::new(Plan::default());
@@ -76,11 +76,11 @@ fn every_call_of_a_step_may_fail() {
     assert!(calls > 50, "a step makes {calls} calls");
     for n in 1..=calls {
         training.adam.zero_grad();
-        // Cached blocks would hide the allocations.
+        // Cached blocks would prevent allocations.
         device.release_cached_memory();
         plan.arm(n);
         plan.lasting(2);
-        let Err(e) = training.gradients() else { panic!("call {n} of {calls} failed and nobody noticed") };
+        let Err(e) = training.gradients() else { panic!("call {n} of {calls} failed without an error") };
         assert!(e.message().contains("injected failure"), "call {n}: {e}");
         plan.arm(0);
         training.adam.zero_grad();
@@ -111,9 +111,7 @@ fn every_call_of_an_update_may_fail() {
     let calls = plan.calls();
     for n in 1..=calls {
         plan.arm(n);
-        let Err(e) = training.adam.step(1e-3) else {
-            panic!("call {n} of {calls} failed and nobody noticed")
-        };
+        let Err(e) = training.adam.step(1e-3) else { panic!("call {n} of {calls} failed without an error") };
         assert!(e.message().contains("injected failure"), "call {n}: {e}");
         plan.arm(0);
         training.adam.step(1e-3).unwrap();
@@ -130,11 +128,11 @@ fn every_build_may_fail() {
     let builds = plan.calls();
     assert!(builds > 5, "a step builds {builds} programs");
     for n in 1..=builds {
-        // Programs are kept: only a new device builds again.
+        // Programs are cached: only a new device builds again.
         let (device, plan) = faulty();
         plan.arm_only("build", n);
         let outcome = Training::new(&device).and_then(|mut t| t.step());
-        let Err(e) = outcome else { panic!("build {n} of {builds} failed and nobody noticed") };
+        let Err(e) = outcome else { panic!("build {n} of {builds} failed without an error") };
         assert_eq!(e.kind(), ErrorKind::Build, "{e}");
         assert!(e.message().contains("does not compile") && e.message().contains("injected failure"), "{e}");
         plan.arm(0);
@@ -167,7 +165,7 @@ fn a_failed_build_shows_the_line_and_keeps_the_source() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The message names the include as one opens it, with its line.
+/// The message names the include file as in the source, with the line.
 #[test]
 fn a_failed_build_points_into_the_file_that_is_wrong() {
     static BROKEN: netcl::kernel::Kernel = netcl::kernel::Kernel::new(

@@ -1,5 +1,5 @@
-//! A tiny GPT-2 against PyTorch: logits, loss, every gradient, ten losses in a row, the weights after them, and the way
-//! back into `transformers`. `tools/golden_gpt.py` wrote the files and says what is in them.
+//! Compares a tiny GPT-2 with PyTorch: logits, loss, every gradient, ten losses in a row, the weights after them, and loading in
+//! `transformers`. `tools/golden_gpt.py` wrote the files and describes their contents.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/gpt_parity")
 }
 
-/// What PyTorch computed.
+/// Results of PyTorch.
 struct Expected(Vec<TensorData>);
 
 impl Expected {
@@ -54,7 +54,7 @@ fn load(device: &Device, model: &str, dtype: DType) -> Decoder {
     gpt
 }
 
-/// Largest difference, as a share of the largest expected value.
+/// Returns the largest difference, as a share of the largest expected value.
 fn difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
@@ -93,7 +93,7 @@ fn logits_loss_and_every_gradient() {
     println!("farthest gradient: {} by {:.1e}", worst.1, worst.0);
 }
 
-/// The losses before each of ten updates, the gradients' norms, and the model after them.
+/// Returns the losses before each of ten updates, the gradients' norms, and the updated model.
 fn ten_updates(device: &Device, expected: &Expected, dtype: DType) -> (Vec<f32>, Vec<f32>, Decoder) {
     let (tokens, targets) = (expected.ids(device, "tokens"), expected.ids(device, "targets"));
     let gpt = load(device, "model", dtype);
@@ -128,7 +128,7 @@ fn ten_losses_in_a_row() {
         let (mut got, mut wanted) =
             (parameter.to_vec().unwrap(), expected.floats(&format!("f32.final.{name}")));
         if name.ends_with("c_attn.bias") {
-            // The key's bias has no gradient but rounding, which AdamW divides by its own size.
+            // The key's bias only has a gradient of rounding errors, which AdamW divides by their own magnitude.
             let third = got.len() / 3;
             let pairs = got.drain(third..2 * third).zip(wanted.drain(third..2 * third));
             pairs.for_each(|(g, e)| assert!((g - e).abs() <= (LR * STEPS as f64) as f32, "{name}: {g}, {e}"));
@@ -143,7 +143,7 @@ fn ten_losses_in_bf16() {
     let (device, expected) = (quickly_built().unwrap(), Expected::open());
     let (losses, norms, _) = ten_updates(&device, &expected, DType::Bf16);
     println!("losses {losses:?}\nnorms {norms:?}");
-    // Eight bits of mantissa: a weight, an activation or a logit is right to 2^-9, and a loss averages 64 of those.
+    // Eight bits of mantissa: a weight, an activation or a logit has an error of 2^-9, and a loss averages 64 of those.
     let wanted = expected.floats("bf16.losses");
     for (i, (g, e)) in losses.iter().zip(&wanted).enumerate() {
         assert!((g - e).abs() <= 2e-3, "loss {i}: {g}, PyTorch has {e} in bf16");
@@ -181,7 +181,7 @@ fn transformers_opens_what_is_saved_here() {
     let out = match out {
         Ok(out) if out.status.code() != Some(3) => out,
         _ => {
-            println!("skipped: {python} has no transformers; name one that has in NETCL_PYTHON");
+            println!("skipped: {python} cannot import transformers; set NETCL_PYTHON to a Python that can");
             return;
         }
     };

@@ -1,4 +1,4 @@
-//! The house rules that a compiler does not know: which crate may use which, where `unsafe` may stand, how long files are.
+//! Project rules that a compiler does not check: allowed dependencies between crates, the places of `unsafe`, and the lengths of files.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 #[path = "layering/circles.rs"]
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A crate may use what stands to its left and nothing else. The shells at the end use nothing of each other, except that
-/// the command line starts the server and has the laboratory's commands.
+/// A crate may only use crates to its left. The shells at the end do not use each other, except that the command line starts the server and
+/// includes the laboratory's commands.
 const LINE: [&str; 9] = [
     "aethercl",
     "netcl-device",
@@ -28,7 +28,7 @@ const SHELLS: [&str; 6] =
 /// Macros for tests. Every crate may use them, as a dev-dependency only.
 const TEST_MACROS: &str = "netcl-test-data";
 
-/// Folders and files where `unsafe` may stand: what calls OpenCL, maps files, speaks MPI, or is called from C and Python.
+/// Folders and files in which `unsafe` is allowed: code that calls OpenCL, maps files, uses MPI, or is called from C and Python.
 const UNSAFE: [&str; 7] = [
     "crates/device/src/opencl/",
     "crates/device/src/host.rs",
@@ -69,7 +69,7 @@ fn crates_use_only_what_stands_to_their_left() {
         let name = package["name"].as_str().unwrap();
         if !LINE.contains(&name) && !SHELLS.contains(&name) && name != TEST_MACROS {
             wrong.push(format!(
-                "{name} has no place in the line; give it one in tests/layering.rs and ARCHITECTURE.md"
+                "{name} has no position in the order of the packages; add it to tests/layering.rs and ARCHITECTURE.md"
             ));
         }
         for dependency in package["dependencies"].as_array().unwrap() {
@@ -78,14 +78,14 @@ fn crates_use_only_what_stands_to_their_left() {
                 continue;
             }
             if names.contains(&used) && !may_use(name, used) {
-                wrong.push(format!("{name} uses {used}, which does not stand to its left"));
+                wrong.push(format!("{name} uses {used}, which is not to its left"));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a library user gets with `default-features = false`.
+/// Checks what a library user gets with `default-features = false`.
 #[test]
 fn the_simulated_gpu_can_be_left_out() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
@@ -109,7 +109,7 @@ fn the_rule_itself() {
     assert!(!may_use("stranger", "netcl"));
 }
 
-/// Files that git tracks, or would if they were added, with these endings.
+/// Returns the files with these endings that git tracks, or would track.
 fn files(endings: &[&str]) -> Vec<PathBuf> {
     let git = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -128,7 +128,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     all.into_iter().filter(|p| ends(p) && root().join(p).is_file()).collect()
 }
 
-/// For a copy without git: everything below a folder but build products.
+/// For a copy without git: returns everything below a folder except build products.
 fn walk(folder: &str) -> Vec<PathBuf> {
     let (mut open, mut out) = (vec![PathBuf::from(folder)], Vec::new());
     while let Some(folder) = open.pop() {
@@ -165,7 +165,7 @@ fn unsafe_stands_only_where_it_must() {
     assert!(wrong.is_empty(), "unsafe outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
 }
 
-/// The documents list the places of `unsafe` and of global state that the sources have.
+/// Checks that the documents list the sources' places of `unsafe` and of global state.
 #[test]
 fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
     let (architecture, contributing) =
@@ -207,7 +207,7 @@ fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
     let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
     assert_eq!(
         listed, found,
-        "ARCHITECTURE.md, Global state: left what it lists, right what the sources have"
+        "ARCHITECTURE.md, Global state: the document's list (left) differs from the sources (right)"
     );
 }
 
@@ -242,7 +242,7 @@ fn files_are_short() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A build error names file and line of texts that `cl_file!` takes; joined texts need the last line's end.
+/// A build error names file and line of sources that `cl_file!` includes. Concatenated sources must end with a line end.
 #[test]
 fn kernel_texts_name_their_files() {
     for path in files(&["rs"]) {

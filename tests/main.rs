@@ -1,4 +1,4 @@
-//! The engine as its users call it. One test binary: each links all crates.
+//! Tests of the engine through its public interface. They are one test binary, because each binary links all crates.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // helpers of tests
 
 mod ranks;

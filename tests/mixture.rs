@@ -1,5 +1,5 @@
-//! Decoders with experts in training: graphs, recomputation, what is frozen, a run that starts from a model, and their files.
-//! `tests/decoder.rs` compares them with `transformers`.
+//! Training of decoders with experts: graphs, recomputation, freezing, runs that start from a model, and their files. `tests/decoder.rs`
+//! compares them with `transformers`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
@@ -22,7 +22,7 @@ fn golden(name: &str) -> PathBuf {
 
 const TEXT: &str = "the quick brown fox jumps over the lazy dog\n";
 
-/// A small Mixtral of eight experts, trained with its balance loss.
+/// Configures a small Mixtral with eight experts, trained with its balance loss.
 fn config(dir: &Path, graph: GraphMode, micros: u32) -> TrainConfig {
     let text = dir.join("text.txt");
     std::fs::write(&text, TEXT.repeat(40)).unwrap();
@@ -47,7 +47,7 @@ fn config(dir: &Path, graph: GraphMode, micros: u32) -> TrainConfig {
     }
 }
 
-/// Weights, moments and losses of a finished run.
+/// Returns weights, moments and losses of a finished run.
 fn results(run: &Path) -> [Vec<u8>; 3] {
     let last = run.join("checkpoints/last");
     let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
@@ -105,7 +105,7 @@ impl Observer for StopAfter {
     }
 }
 
-/// Qwen 3's layers by a list: dense ones among sparse ones. What is frozen stays to the bit, and a run that was stopped is the same.
+/// Qwen 3 with a list of dense and sparse layers. Frozen weights keep their bits, and a resumed run equals an uninterrupted one.
 #[test]
 fn a_run_starts_from_a_model_with_experts_and_goes_on() {
     let device = quickly_built().unwrap();
@@ -168,7 +168,7 @@ fn half_an_experts_matrix_is_not_frozen() {
     );
 }
 
-/// Experts in one tensor, under the names that `transformers` has in memory.
+/// Experts in one tensor, under the names that `transformers` uses in memory.
 #[test]
 fn experts_that_lie_in_one_tensor_are_read() {
     let device = quickly_built().unwrap();
@@ -187,7 +187,7 @@ fn experts_that_lie_in_one_tensor_are_read() {
     assert!(e.message().contains("experts.down_proj has shape [5, 40, 24], expected [5, 24, 40]"), "{e}");
 }
 
-/// The balance loss is there to train by; how well text is predicted does not contain it.
+/// The balance loss is only for training. The evaluation of text does not include it.
 #[test]
 fn evaluation_leaves_the_balance_loss_out() {
     let device = quickly_built().unwrap();
@@ -209,7 +209,7 @@ fn evaluation_leaves_the_balance_loss_out() {
     assert_eq!(no_grad(|| loss(&with)).to_bits(), plain.to_bits());
 }
 
-/// What is planned for a step's activations is what they take, within a half.
+/// The planned memory of a step's activations matches the actual use within a factor of 1.5.
 #[test]
 fn memory_is_planned_as_it_is_used() {
     let device = quickly_built().unwrap();
@@ -230,7 +230,7 @@ fn memory_is_planned_as_it_is_used() {
             clear();
             let plan = Plan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
             clear();
-            // Gradients of the parameters come as activations go.
+            // Gradients of parameters are allocated as activations are freed.
             let gradients = model.params().count() * 4;
             let taken = plan.bytes - gradients.min(plan.bytes);
             println!(

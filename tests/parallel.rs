@@ -1,4 +1,4 @@
-//! Data-parallel training: a run of several ranks is the run of one, but for the order of sums.
+//! Data-parallel training: a run of several ranks matches the run of one rank, except for the order of sums.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
 use netcl::device::SimSettings;
@@ -20,7 +20,7 @@ fn device(name: Option<&str>) -> Device {
     name.map_or_else(|| quickly_built().unwrap(), |name| Device::open(name, &Settings::default()).unwrap())
 }
 
-/// Trains on as many ranks as `devices` in `out`.
+/// Trains in `out`, with one rank per entry of `devices`.
 fn among(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: bool) -> Vec<Result<u64>> {
     on(devices.len(), |rank| {
         let mut trainer = opened(rank, &device(devices[rank.rank()]), config, (out, resume))?;
@@ -28,7 +28,7 @@ fn among(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: boo
     })
 }
 
-/// An observer that takes its time after every step.
+/// An observer that delays each step.
 struct Slow(Duration);
 
 impl Observer for Slow {
@@ -38,7 +38,7 @@ impl Observer for Slow {
     }
 }
 
-/// Losses of the steps, then validation losses.
+/// Returns the losses of the steps, then the validation losses.
 fn losses(run: &Path) -> Vec<f64> {
     let lines = lines(run);
     let of = |name: &'static str| lines.iter().filter_map(move |line| line[name].as_f64());
@@ -54,10 +54,10 @@ fn close(found: &Path, expected: &Path) {
     let (found, expected) = (weights(found), weights(expected));
     assert_eq!(found.len(), expected.len());
     let all = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-4);
-    assert!(all, "weights differ by more than 1e-4, or are no numbers");
+    assert!(all, "weights differ by more than 1e-4, or are NaN");
 }
 
-/// Batches of 5 rows give ranks unlike shares; masks of dropout are those of the whole batch.
+/// Batches of 5 rows give ranks different shares. Dropout masks are those of the whole batch.
 #[test]
 fn runs_of_several_ranks_are_that_of_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -75,8 +75,8 @@ fn runs_of_several_ranks_are_that_of_one() {
     }
 }
 
-/// A tied table that is large enough for its two gradients to be reduced apart: the head's beside the backward pass, of the embedding's the rows
-/// of all ranks' tokens, which are others in each micro-batch.
+/// A tied table that is large enough for its two gradients to be reduced separately. The head's gradient is reduced during the backward
+/// pass. For the embedding, the rows of all ranks' tokens are reduced, which differ in each micro-batch.
 #[test]
 fn a_large_tied_table_changes_no_result() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn a_large_tied_table_changes_no_result() {
     }
 }
 
-/// Rows in given proportions, and rows by speed, of which a slow rank gets fewer after the first steps.
+/// Rows in given proportions, and rows by speed, which give a slow rank fewer rows after the first steps.
 #[test]
 fn unequal_shares_change_no_result() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,8 +123,8 @@ fn unequal_shares_change_no_result() {
     }
 }
 
-/// A device whose memory has no room for as many rows as the others take fewer, in a new run and in one that goes on; if all together have none,
-/// the error says so. The simulated GPU would take long for a model whose rows count beside the blocks of its pool, so runs only begin here.
+/// A device with too little memory gets fewer rows, in a new run and in a resumed one. If all devices together have too little, the error
+/// says so. The simulated GPU would be slow for a model whose rows matter compared with the pool's blocks, so runs only start here.
 #[test]
 fn a_device_with_little_memory_takes_fewer_rows() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn a_device_with_little_memory_takes_fewer_rows() {
         let found = on(2, |rank| -> Result<ErrorKind> {
             let device = open((rank.rank() == 1).then_some(memory));
             let mut trainer = opened(rank, &device, &config, (&out, resume))?;
-            // Halves do not fit: that is an error where they are asked for.
+            // Halves do not fit, which is an error if they are requested.
             Ok(trainer.shares(&Shares::Equal).unwrap_err().kind())
         });
         for kind in found.into_iter().rev() {
@@ -174,7 +174,7 @@ fn two_runs_of_as_many_ranks_have_the_same_bits() {
     assert_eq!(weights(&a), weights(&b));
 }
 
-/// A checkpoint says nothing of ranks: other numbers of them go on with it.
+/// A checkpoint does not depend on the number of ranks: other numbers can resume it.
 #[test]
 fn a_run_goes_on_with_other_ranks() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn a_run_goes_on_with_other_ranks() {
     let one = dir.path().join("one");
     alone(&whole, &one);
     let out = dir.path().join("run");
-    // The schedule is that of the whole run.
+    // The schedule covers the whole run.
     let first = TrainConfig { checkpoint_every: 6, ..whole.clone() };
     let stopped = on(3, |rank| {
         struct Until(u64);
@@ -199,7 +199,7 @@ fn a_run_goes_on_with_other_ranks() {
         let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose()?;
         let mut trainer =
             Trainer::create_among(rank, &device, first.clone(), (claim, &out, false), &mut |_| true)?;
-        // One rank is asked to stop, after five steps; all of them do.
+        // One rank gets a stop request after five steps; all ranks stop.
         let mut observer: Box<dyn Observer> =
             if rank.rank() == 2 { Box::new(Until(half.steps)) } else { Box::new(Silent) };
         trainer.run(&mut *observer).map(|_| trainer.step())
@@ -223,8 +223,8 @@ fn unlike_devices_train_one_model() {
     close(&out, &one);
 }
 
-/// Unlike devices may round the update differently. With a checkpoint all have the first one's weights and state, so a run that goes on from there
-/// has the bits of one that was not stopped, in 16 bits with master weights, too.
+/// Different devices may round the update differently. At a checkpoint, all take the first one's weights and state. A resumed run therefore
+/// has the bits of an uninterrupted one, also in 16 bits with master weights.
 #[test]
 fn unlike_devices_have_the_same_weights_with_a_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn ranks_that_cannot_train_together_say_why() {
     }
 }
 
-/// A run of two ranks, of which the second one's weights become NaN before the first step: what each ends with.
+/// Runs two ranks; the second one's weights become NaN before the first step. Returns how each rank ends.
 fn with_a_broken_rank(anomaly: bool) -> Vec<(String, bool)> {
     let dir = tempfile::tempdir().unwrap();
     let (config, out) = (config(dir.path(), 6), dir.path().join("run"));
@@ -320,7 +320,7 @@ fn the_op_that_makes_the_first_nan_is_named_with_its_rank() {
     assert!(found[0].0.contains("waits for rank 1") && found[0].0.contains("has ended"), "{found:?}");
 }
 
-/// A rank that hangs while steps go is named by the others, with its device.
+/// The other ranks name a rank that hangs during the steps, with its device.
 #[test]
 fn a_rank_that_hangs_is_named_with_its_device() {
     struct Hangs<'a>(&'a std::sync::Barrier);
@@ -337,7 +337,7 @@ fn a_rank_that_hangs_is_named_with_its_device() {
     let dir = tempfile::tempdir().unwrap();
     let config = TrainConfig { eval_every: 0, ..config(dir.path(), 100) };
     let out = dir.path().join("run");
-    // The second rank hangs until the others have given up.
+    // The second rank hangs until the others give up.
     let given_up = std::sync::Barrier::new(3);
     let errors = on(3, |rank| {
         let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
@@ -357,7 +357,7 @@ fn a_rank_that_hangs_is_named_with_its_device() {
     assert!(errors[2].contains("rank 1 (") && errors[2].contains("does not answer"), "{errors:?}");
 }
 
-/// Times at which steps ended.
+/// End times of the steps.
 struct Timed(Vec<f64>);
 
 impl Observer for Timed {
@@ -370,7 +370,7 @@ impl Observer for Timed {
 }
 
 impl Timed {
-    /// Seconds of a step without the first ones: of ten the shortest but one, since the machine may have other work.
+    /// Returns the seconds of a step without the first ones: the second-shortest of ten, because the machine may have other work.
     fn step(&self) -> f64 {
         let mut steps: Vec<f64> = self.0.windows(2).skip(8).map(|pair| pair[1] - pair[0]).collect();
         steps.sort_by(f64::total_cmp);
@@ -378,7 +378,7 @@ impl Timed {
     }
 }
 
-/// Seconds of a step of `n` ranks over `link`, and the model.
+/// Returns the seconds of a step of `n` ranks over `link`, and the model.
 fn measured(config: &TrainConfig, n: usize, link: Option<Link>) -> (f64, DecoderConfig) {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("run");
@@ -396,8 +396,8 @@ fn measured(config: &TrainConfig, n: usize, link: Option<Link>) -> (f64, Decoder
     times.into_iter().next().unwrap()
 }
 
-/// `make step-times`: step times of 1, 2 and 4 ranks over links of known delay and bandwidth, beside what the model of step time says. Ranks share
-/// this machine's processor, so together they compute as long as one does alone.
+/// `make step-times`: compares step times of 1, 2 and 4 ranks over links of known latency and bandwidth with the model of step time. The
+/// ranks share this machine's CPU, so together they compute as long as one rank alone.
 #[test]
 #[ignore = "measures time"]
 fn the_model_of_step_time_beside_measured_steps() {
@@ -410,16 +410,16 @@ fn the_model_of_step_time_beside_measured_steps() {
     let links = LINKS.map(|(mb, us)| Link { delay: Duration::from_micros(us), bytes_per_s: mb * 1e6 });
     let cases: Vec<(usize, Link)> = links.into_iter().flat_map(|link| [(2, link), (4, link)]).collect();
     let model = measured(&config, 1, None).1;
-    // The machine may have other work: of several rounds the shortest time counts.
+    // The machine may have other work, so the shortest time of several rounds counts.
     let mut best = vec![f64::INFINITY; cases.len() + 2];
     for _ in 0..4 {
         let all = [(1, None), (2, None)].into_iter().chain(cases.iter().map(|(n, link)| (*n, Some(*link))));
         all.zip(&mut best).for_each(|((n, link), best)| *best = best.min(measured(&config, n, link).0));
     }
     let (one, free) = (best[0], best[1]);
-    // Two ranks may keep the processor busier than one does.
+    // Two ranks may use the CPU better than one.
     let alone = one.min(free);
-    // What ranks of one processor share, each has its part of. What copies and sums take is measured with two ranks and the link as it is.
+    // Ranks on one CPU share its time. The cost of copies and sums is measured with two ranks and the unmodified link.
     let bytes = 4.0 * model.parameters() as f64;
     let copies = 2.0 * 3.0 * bytes / (free - alone).max(1e-4);
     let machine = |n: usize| {
@@ -441,7 +441,7 @@ fn the_model_of_step_time_beside_measured_steps() {
             link,
             overlap: true,
         };
-        // Of one processor's time passes are the same, and each rank makes its update of all weights.
+        // On one CPU, the total time of passes is constant, and each rank updates all weights.
         let passes = alone - run(1, Compute::Flops(1.0)).update();
         let update = run(n, Compute::Flops(1.0)).update();
         let compute = Compute::Measured { rows: config.batch / n, passes, update };

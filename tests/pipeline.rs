@@ -1,4 +1,4 @@
-//! Pipeline training: a run whose layers are divided among ranks is that of one device, but for the order of sums.
+//! Pipeline training: a run whose layers are divided between ranks matches the run of one device, except for the order of sums.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
 use netcl::dist::Group;
@@ -18,7 +18,7 @@ fn config(dir: &Path, steps: u64) -> TrainConfig {
     TrainConfig { layers: 3, batch: 3, grad_accum: 4, eval_every: 0, ..tiny(dir, steps) }
 }
 
-/// This rank of a run in `out`, on a device of its own.
+/// Opens this rank of a run in `out`, on a separate device.
 fn opened(rank: &Group, config: &TrainConfig, out: &Path, resume: bool) -> Result<Trainer> {
     ranks::opened(rank, &quickly_built().unwrap(), config, (out, resume))
 }
@@ -34,14 +34,14 @@ fn among((n, stages): (usize, usize), config: &TrainConfig, out: &Path, resume: 
     }
 }
 
-/// Losses of the steps, norms of the gradients, then validation losses.
+/// Returns the losses of the steps, the norms of the gradients, then the validation losses.
 fn losses(run: &Path) -> Vec<f64> {
     let lines = lines(run);
     let of = |name: &'static str| lines.iter().filter_map(move |line| line[name].as_f64());
     of("loss").chain(of("grad_norm")).chain(of("val_loss")).collect()
 }
 
-/// Every tensor of the last checkpoint: the model's, then the optimizer's.
+/// Returns every tensor of the last checkpoint: the model's, then the optimizer's.
 fn state(run: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for file in ["model.safetensors", "optimizer.safetensors"] {
@@ -76,7 +76,8 @@ fn close(found: &Path, expected: &Path, tolerance: [f64; 2]) {
 
 const F32: [f64; 2] = [1e-5, 1e-4];
 
-/// Two and three stages, more and fewer micro-batches than stages, replicas with unequal rows, a tied and an untied head, dropout.
+/// Two and three stages, more and fewer micro-batches than stages, replicas with different numbers of rows, a tied and an untied head, and
+/// dropout.
 #[test]
 fn runs_of_several_stages_are_that_of_one_device() {
     let dir = tempfile::tempdir().unwrap();
@@ -102,7 +103,7 @@ fn runs_of_several_stages_are_that_of_one_device() {
     }
 }
 
-/// 16-bit storage, in f16 with a loss scale that all stages have to agree about.
+/// 16-bit storage; in f16, with a loss scale on which all stages must agree.
 #[test]
 fn runs_in_16_bits_have_the_same_bits_twice() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,8 +119,8 @@ fn runs_in_16_bits_have_the_same_bits_twice() {
     }
 }
 
-/// Passes that are replayed have the bits of those that run as they are called: with dropout, recomputation, 16 bits, one micro-batch and
-/// more of them than a stage has at a time; also in a run that goes on without graphs.
+/// Replayed passes have the bits of eager ones: with dropout, recomputation, 16 bits, one micro-batch, and more micro-batches than a stage
+/// holds at a time. This also holds for a run that resumes without graphs.
 #[test]
 fn replayed_passes_have_the_bits_of_those_that_are_called() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +153,7 @@ fn replayed_passes_have_the_bits_of_those_that_are_called() {
     }
 }
 
-/// A checkpoint is that of a run on one device, and says nothing of stages.
+/// A checkpoint equals that of a run on one device, and does not depend on stages.
 #[test]
 fn a_run_goes_on_with_other_stages() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +172,7 @@ fn a_run_goes_on_with_other_stages() {
     close(&second, &one, F32);
 }
 
-/// A stage has its layers alone: weights, gradients and the optimizer's state.
+/// A stage only holds its own layers: weights, gradients and the optimizer's state.
 #[test]
 fn a_stage_takes_its_part_of_the_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,7 +236,7 @@ fn what_cannot_be_divided_is_refused_by_name() {
     }
 }
 
-/// The rank that has the loss is named with its stage, by all; so is one that ends.
+/// All ranks name the rank that has the loss with its stage, and a rank that ends.
 #[test]
 fn a_stage_that_fails_is_named_with_its_layers() {
     let dir = tempfile::tempdir().unwrap();

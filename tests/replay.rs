@@ -1,4 +1,4 @@
-//! Steps that are captured and replayed: the bits of steps that are not, whatever happens around them.
+//! Captured and replayed steps have the bits of eager steps, whatever happens around them.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -45,7 +45,7 @@ fn config(dir: &Path, graph: GraphMode) -> TrainConfig {
     }
 }
 
-/// Weights, moments and losses of a finished run.
+/// Returns weights, moments and losses of a finished run.
 fn results(run: &Path) -> [Vec<u8>; 3] {
     let last = run.join("checkpoints/last");
     let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
@@ -74,8 +74,8 @@ fn same_bits(device: &Device, edit: impl Fn(&mut TrainConfig)) {
     }
 }
 
-/// A sample has a captured step and a cache of its own. Steps of training before and behind it stay replayed, with the bits of a run without
-/// samples, and what it used is free again.
+/// A sample has a separate captured step and cache. Training steps before and after it are still replayed, with the bits of a run without
+/// samples, and its memory is freed.
 #[test]
 fn samples_between_replayed_steps_change_nothing() {
     let device = test_device().unwrap();
@@ -96,16 +96,16 @@ fn samples_between_replayed_steps_change_nothing() {
     }
 }
 
-/// Asks at each checkpoint which step the metrics end with.
+/// Checks at each checkpoint with which step the metrics end.
 struct AtCheckpoints(std::path::PathBuf, usize);
 
 impl netcl::train::Observer for AtCheckpoints {
     fn saved(&mut self, step: u64, _path: &Path) {
         let lines = std::fs::read_to_string(self.0.join("metrics.jsonl")).unwrap();
         let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
-        // The checkpoint is written beside the steps that follow.
+        // The checkpoint is written in parallel with the following steps.
         let last = last["step"].as_u64().unwrap();
-        assert!(last >= step, "a run that goes on from here would never record step {step}, only {last}");
+        assert!(last >= step, "a run resumed from here would never record step {step}, only {last}");
         self.1 += 1;
     }
     fn should_stop(&mut self) -> bool {
@@ -193,7 +193,7 @@ fn recomputing_saves_memory() {
     };
     let [none, gelu, norm, block] =
         [Recompute::None, Recompute::Gelu, Recompute::Norm, Recompute::Block].map(peak);
-    // An activation of (4, 64, 16) in f32; the last layer's are in use at the peak whatever is recomputed.
+    // An activation of (4, 64, 16) in f32. The last layer's activations are in use at the peak, whatever is recomputed.
     let unit = 4 * 64 * 16 * 4;
     assert!(none >= gelu + 3 * 4 * unit, "{none} without, {gelu} with gelu");
     assert!(gelu >= norm + 3 * 2 * unit, "{gelu} with gelu, {norm} with norm");
@@ -209,7 +209,7 @@ impl netcl::train::Observer for StopAfter {
     }
 }
 
-/// A model, its inputs, and forward and backward over them.
+/// A model, its inputs, and its forward and backward.
 struct Pass {
     gpt: Decoder,
     ids: Tensor,
@@ -232,7 +232,7 @@ impl Pass {
     fn clear(&self) {
         self.gpt.params().list().iter().for_each(|p| p.set_grad(None));
     }
-    /// The loss and every gradient, on the device.
+    /// Computes the loss and every gradient on the device.
     fn run(&self) -> Result<Vec<Tensor>> {
         self.clear();
         let outcome = self.gpt.loss(&self.ids, &self.next, Mode::eval()).and_then(|loss| {
@@ -263,7 +263,7 @@ fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
     assert!(plan.peak.0 <= plan.bytes && plan.bytes <= pool, "{} of {pool}, {:?}", plan.bytes, plan.peak);
     let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
     assert_eq!(device.memory().live, before + plan.bytes);
-    // Whoever allocates now must not meet the graph.
+    // Allocations made now must not overlap the graph's memory.
     let others: Vec<Tensor> =
         (1..40).map(|i| Tensor::full(&device, [i * 100], f32::NAN, DType::F32).unwrap()).collect();
     for _ in 0..2 {
@@ -288,7 +288,7 @@ fn a_dry_run_notes_what_the_step_does_and_takes_no_memory() {
     let dry = Trace::dry_run(&device, || pass.run()).unwrap();
     assert_eq!((device.memory().live, device.memory().peak, device.launches()), before);
     assert_eq!(dry.names, trace.names);
-    // Results do not outlive a dry run, because nobody may keep what has no memory.
+    // Results do not outlive a dry run, because they do not have memory.
     for (a, b) in dry.ranges.iter().zip(&trace.ranges) {
         assert_eq!(
             (a.bytes, a.op, a.layer, a.made_by, a.survives),
@@ -309,7 +309,7 @@ fn a_dry_run_notes_what_the_step_does_and_takes_no_memory() {
     assert!(e.message().contains("keeps buffers"), "{e}");
 }
 
-/// Bytes of the pool that a tensor takes.
+/// Returns the bytes of the pool that a tensor uses.
 fn pooled(tensor: &Tensor) -> usize {
     let device = tensor.device();
     let before = device.memory().live;
@@ -363,7 +363,7 @@ fn a_step_that_differs_from_its_plan_is_refused() {
         Ok([y.exp()?, y])
     };
     let e = Graph::planned(&device, &plan, kept).err();
-    // Two results need room where one did: refused, unless the plan had kept both apart anyway.
+    // Two results need the memory of one. This is rejected, unless the plan had separated both anyway.
     assert!(e.is_none_or(|e| e.message().contains("in use for longer")));
 }
 
@@ -414,7 +414,7 @@ fn every_call_of_capture_and_replay_may_fail() {
     let replayed = faults.calls();
     for n in 1..=replayed {
         faults.arm(n);
-        let Err(e) = graph.replay() else { panic!("call {n} of {replayed} failed and nobody noticed") };
+        let Err(e) = graph.replay() else { panic!("call {n} of {replayed} failed without an error") };
         assert!(e.message().contains("injected failure"), "{e}");
     }
     faults.arm(0);
@@ -425,7 +425,7 @@ fn every_call_of_capture_and_replay_may_fail() {
         faults.arm(n);
         faults.lasting(2);
         let captured = Graph::planned(&device, &plan, || pass.run());
-        let Err(e) = captured else { panic!("call {n} of {calls} failed and nobody noticed") };
+        let Err(e) = captured else { panic!("call {n} of {calls} failed without an error") };
         assert!(e.message().contains("injected failure"), "call {n}: {e}");
         faults.arm(0);
         assert_eq!((device.memory().buffers, device.memory().live), (alive, live), "call {n} leaks: {e}");
@@ -433,7 +433,7 @@ fn every_call_of_capture_and_replay_may_fail() {
     assert!(bits(&pass.run().unwrap()) == expected);
 }
 
-/// Calls within a replay come where the step first uses what they wait for, and where it is done with what others wait for.
+/// Callbacks of a replay run before the step first uses their inputs, and after the last write of their outputs.
 #[test]
 fn a_replay_calls_before_uses_and_behind_parts() {
     let device = test_device().unwrap();
@@ -448,14 +448,14 @@ fn a_replay_calls_before_uses_and_behind_parts() {
         sum.add(&left)?.sum(&[], false)
     };
     no_grad(step).unwrap();
-    // One kernel for each operation, so that each use has a command of its own.
+    // One kernel per operation, so that each use is a separate command.
     let (graph, sum) = no_grad(|| unfused(|| Graph::capture(&device, step))).unwrap();
     let place = |x: &Tensor| graph.first_use(x);
     assert_eq!(place(&unused), None);
     assert_eq!(place(&arena), place(&right));
     let uses = [&a, &b, &right, &left].map(|x| place(x).unwrap());
     assert!(uses.is_sorted() && uses[0] < uses[1] && uses[2] < uses[3], "{uses:?}");
-    // What is written just before a command uses it is there in time: 2 + 1, + 5, + 7, + 11.
+    // Values written just before a command uses them arrive in time: 2 + 1, + 5, + 7, + 11.
     let calls = std::cell::RefCell::new(Vec::new());
     let set = [(&a, 2.0), (&b, 5.0), (&right, 7.0), (&left, 11.0)];
     let mut before = |i: usize| {
@@ -471,7 +471,7 @@ fn a_replay_calls_before_uses_and_behind_parts() {
     graph.replay_between(between).unwrap();
     assert_eq!(sum.item().unwrap(), 400.0 * 26.0);
     assert_eq!(*calls.borrow(), ["before 0", "done 0", "done 1", "before 1", "before 2", "before 3"]);
-    // Behind the last command, too, and an error ends the replay.
+    // Callbacks also run after the last command, and an error ends the replay.
     let mut failed = |i: usize| if i == 1 { Err(Error::internal("not there")) } else { Ok(()) };
     let between =
         &mut Between { uses: &[0, usize::MAX], before: &mut failed, parts: &[], done: &mut |_| Ok(()) };

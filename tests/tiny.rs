@@ -1,4 +1,4 @@
-//! Twenty tests that show the whole surface in a few seconds. Read them first.
+//! Twenty tests that cover the whole public interface in a few seconds. Read them first.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -88,7 +88,7 @@ fn t06_views_do_not_copy() {
     let y = x.transpose(0, 1).unwrap().slice(0, 1..3).unwrap().reshape([2, 2]);
     assert!(y.is_ok() && x.transpose(0, 1).unwrap().storage().same(x.storage()));
     close(&y.unwrap(), &[1.0, 4.0, 2.0, 5.0]);
-    assert_eq!(device.memory().buffers, before, "what was copied on the way is given back");
+    assert_eq!(device.memory().buffers, before, "temporary copies are freed");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Two recorded trainings of Llamas, from initial weights and from a trained model: learning rates, losses, gradient norms, first
-//! gradients and final weights step by step, all within 1e-4 of those in f64. What is recorded lies beside the repository.
+//! Two recorded training runs of Llamas, from initial weights and from a trained model. Learning rates, losses, gradient norms, first
+//! gradients and final weights are compared step by step, within 1e-4 of f64. The recordings are in the folder next to the repository.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::model::checkpoint::{TensorData, read_tensors};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const BOUND: f64 = 1e-4;
 
-/// What was recorded of a training.
+/// A recorded training run.
 struct Record {
     dir: PathBuf,
     run: Value,
@@ -43,15 +43,15 @@ impl Record {
         read_tensors(&self.dir.join(name)).unwrap()
     }
 
-    /// The batch of a step: rows side by side in the tokens, and the tokens after them.
+    /// Returns the batch of a step: adjacent rows of the tokens, and the tokens after them.
     fn batch(&self, device: &Device, step: usize) -> [Tensor; 2] {
         let shape = [self.whole("B"), self.whole("T")];
         let (size, at) = (shape[0] * shape[1], step * shape[0] * shape[1]);
         [at, at + 1].map(|at| Tensor::from_u32(device, shape, &self.tokens[at..at + size]).unwrap())
     }
 
-    /// The learning rate of each step as the library computes it. The recorded warm-up reaches its end at step `warmup` - 1, after which
-    /// the cosine begins at step `warmup`; ours are one formula, of which both are parts.
+    /// Returns the learning rate of each step as the library computes it. The recorded warm-up ends at step `warmup` - 1, and its cosine
+    /// begins at step `warmup`. netcl has one formula, which contains both.
     fn rates(&self) -> Vec<f64> {
         let (recorded, warmup) = (self.numbers("lr"), self.run["warmup"].as_u64().unwrap());
         let highest = recorded.iter().copied().fold(0.0, f64::max);
@@ -80,7 +80,7 @@ impl Record {
     }
 }
 
-/// AdamW as recorded: matrices decay, norms do not; clipped or only measured.
+/// Creates AdamW as recorded: matrices have weight decay, norms do not; gradients are clipped or only measured.
 fn optimizer(record: &Record, model: &Decoder) -> Optimizer {
     let adam = &record.run["adamw"];
     let number = |key: &str| adam[key].as_f64().unwrap();
@@ -94,7 +94,8 @@ fn optimizer(record: &Record, model: &Decoder) -> Optimizer {
     optimizer
 }
 
-/// Largest difference of a tensor of the file and ours of its name, as a share of the largest recorded element.
+/// Returns the largest difference between the file's tensors and netcl's tensors with the same names, as a share of the largest recorded
+/// element.
 fn difference(ours: &[TensorData], recorded: &[TensorData], what: &str) -> f64 {
     assert_eq!(ours.len(), recorded.len(), "{what}");
     let mut worst = 0.0f64;
@@ -115,7 +116,7 @@ fn difference(ours: &[TensorData], recorded: &[TensorData], what: &str) -> f64 {
     worst
 }
 
-/// Gradients under the names of the file.
+/// Returns gradients under the names of the file.
 fn gradients(model: &Decoder) -> Vec<TensorData> {
     let named = Decoder::new(model.params().device(), model.config().clone(), DType::F32, 0).unwrap();
     for (to, from) in named.params().list().iter().zip(model.params().list()) {
@@ -124,7 +125,7 @@ fn gradients(model: &Decoder) -> Vec<TensorData> {
     named.tensors().unwrap()
 }
 
-/// Trains as recorded.
+/// Trains as recorded, and compares.
 fn follows(record: &Record, model: &Decoder) {
     let device = model.params().device();
     let (rates, mut optimizer) = (record.rates(), optimizer(record, model));

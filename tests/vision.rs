@@ -1,5 +1,5 @@
-//! Training of a small residual network against PyTorch: `tools/golden_resnet.py` says what is trained and writes what comes of it. And
-//! `netcl`'s networks by name: their parameters have the names and shapes of torchvision's.
+//! Compares the training of a small residual network with PyTorch: `tools/golden_resnet.py` describes the training and writes the results.
+//! It also checks that `netcl`'s networks have the parameter names and shapes of torchvision.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use netcl::model::checkpoint::{TensorData, read_tensors};
@@ -20,7 +20,7 @@ const BATCH: usize = 8;
 const CLASSES: usize = 5;
 const SIZE: usize = 12;
 
-/// Numbers from -1 up to 1, by name and position, as the script draws them.
+/// Returns numbers from -1 to 1, determined by name and position, as in the script.
 fn drawn(name: &str, count: usize) -> Vec<f32> {
     let hash = name.bytes().fold(0x811C_9DC5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     let at = |i: usize| {
@@ -53,7 +53,7 @@ fn net() -> Sequential {
     net.global_avg_pool().flatten().linear(12, CLASSES).named("fc")
 }
 
-/// Every element within 1e-4 of the largest that is expected, from 1e-2 on.
+/// Checks that every element is within 1e-4 of the largest expected one, which counts as at least 1e-2.
 fn close(what: &str, got: &[f32], expected: &TensorData) {
     let expected = expected.floats().unwrap();
     assert_eq!(got.len(), expected.len(), "{what}");
@@ -63,7 +63,7 @@ fn close(what: &str, got: &[f32], expected: &TensorData) {
     }
 }
 
-/// The first value of a parameter, by the script's rule.
+/// Returns the initial value of a parameter by the script's rule.
 fn start(parameter: &Tensor) -> Vec<f32> {
     let name = parameter.name().unwrap();
     let fan: usize = parameter.dims()[1..].iter().product();
@@ -122,14 +122,14 @@ fn twenty_steps_of_a_residual_network_are_those_of_pytorch() {
     assert_eq!(state.len(), after, "as many tensors as PyTorch's state dict");
 }
 
-/// Norm of a tensor, and four of its elements, as `tools/golden_mobilenet.py` tells them.
+/// Returns the norm of a tensor and four of its elements, as `tools/golden_mobilenet.py` records them.
 fn told(tensor: &Tensor) -> [f32; 5] {
     let v = tensor.to_vec().unwrap();
     let norm = v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() as f32;
     [norm, v[0], v[v.len() / 3], v[2 * v.len() / 3], v[v.len() - 1]]
 }
 
-/// Depthwise convolutions, clamped rectifiers and 53 batch norms: loss, every gradient and the running statistics of a step, in f32 beside f64.
+/// Depthwise convolutions, ReLU6 and 53 batch norms: compares loss, every gradient and the running statistics of a step in f32 with f64.
 #[test]
 fn a_step_of_mobilenet_is_that_of_pytorch() {
     const SIDE: usize = 16;
@@ -153,7 +153,7 @@ fn a_step_of_mobilenet_is_that_of_pytorch() {
     }
     let near = |name: &str, got: [f32; 5], bound: f32| {
         let expected = golden[name].floats().unwrap();
-        // A bias between two batch norms without an activation has no gradient: terms that add up to rounding errors.
+        // A bias between two batch norms without an activation has a gradient of zero: its terms add up to rounding errors.
         for (g, e) in got.iter().zip(&expected) {
             assert!(
                 (g - e).abs() <= bound * expected[0].max(1e-2),
@@ -200,7 +200,7 @@ fn residual_networks_have_torchvisions_parameters() {
     }
 }
 
-/// Number of parameters of torchvision 0.23's MobileNetV2 and ViT-S/16, and names of the first.
+/// Numbers of parameters of torchvision 0.23's MobileNetV2 and ViT-S/16, and the first names.
 #[test]
 fn mobile_networks_and_transformers_have_torchvisions_parameters() {
     let device = test_device().unwrap();
@@ -239,7 +239,7 @@ fn mobile_networks_and_transformers_have_torchvisions_parameters() {
     }
 }
 
-/// Every network gives finite logits, and gradients to all parameters.
+/// Every network gives finite logits, and gradients for all parameters.
 #[test]
 fn networks_run_forward_and_backward() {
     let device = test_device().unwrap();

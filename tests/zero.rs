@@ -1,4 +1,4 @@
-//! State of the optimizer, and gradients, divided among ranks: runs are those of one rank, with less memory of each device.
+//! The optimizer's state and gradients are divided between ranks: runs match those of one rank, with less memory per device.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use netcl::dist::Group;
@@ -17,13 +17,13 @@ fn config(dir: &Path, steps: u64, zero: u8) -> TrainConfig {
     TrainConfig { width: 48, batch: 6, zero, ..tiny(dir, steps) }
 }
 
-/// What is known of a rank after a run.
+/// State of a rank after a run.
 #[derive(Debug)]
 struct Ended {
     steps: u64,
-    /// Bytes of the device's memory, by what they are for.
+    /// Bytes of the device's memory, by purpose.
     memory: Vec<(&'static str, usize)>,
-    /// Bytes of optimizer's state, where it is divided.
+    /// Bytes of the optimizer's state, if it is divided.
     state: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ impl Ended {
     }
 }
 
-/// Trains on `n` ranks in `out`; stops after `until` steps, if there are so many.
+/// Trains on `n` ranks in `out`; stops after `until` steps, if the run is that long.
 fn among(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64)) -> Vec<Ended> {
     struct Until(u64);
     impl Observer for Until {
@@ -56,12 +56,12 @@ fn among(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64
 
 const WHOLE: (bool, u64) = (false, u64::MAX);
 
-/// Of every step a number of the metrics; what is no number in JSON is none.
+/// Returns a metric for every step; `None` if it is not a number in JSON.
 fn numbers(run: &Path, name: &str) -> Vec<Option<f64>> {
     lines(run).iter().filter(|line| line.get("loss").is_some()).map(|line| line[name].as_f64()).collect()
 }
 
-/// Losses within 1e-5 of each other, weights within `bound`.
+/// Checks that losses agree within 1e-5, and weights within `bound`.
 fn close(found: &Path, expected: &Path, bound: f32) {
     for name in ["loss", "val_loss"] {
         let (found, expected) = (numbers(found, name), numbers(expected, name));
@@ -83,7 +83,7 @@ fn close(found: &Path, expected: &Path, bound: f32) {
 #[test]
 fn runs_with_divided_state_are_that_of_one_rank() {
     let dir = tempfile::tempdir().unwrap();
-    // With recomputation gradients reach the inputs of blocks that are run again, which are no parameters.
+    // With recomputation, gradients also reach the inputs of recomputed blocks, which are not parameters.
     for (grad_accum, recompute, steps) in [(1, Recompute::None, 50), (2, Recompute::Block, 6)] {
         let plain = TrainConfig { grad_accum, recompute, eval_every: 25, ..config(dir.path(), steps, 0) };
         let one = dir.path().join(format!("one-{grad_accum}"));
@@ -99,7 +99,8 @@ fn runs_with_divided_state_are_that_of_one_rank() {
     }
 }
 
-/// Where gradients are not clipped, nothing of a plain run of as many ranks is computed otherwise: all types have its bits. Two runs that clip have the same bits, too.
+/// Without clipping, the computation equals that of a plain run with the same number of ranks: all types have its bits. Two runs with
+/// clipping also have equal bits.
 #[test]
 fn runs_of_as_many_ranks_have_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,8 +138,8 @@ fn each_rank_has_its_part_of_the_state() {
             assert!(rank.state.unwrap() <= rank.tagged("optimizer"));
         }
     }
-    // Gradients: at stage 1 all of this rank's and its part of the other's; at stage 2 its part of the sums and three buffers of 64 KiB, each with
-    // half of the other rank's; size classes take up to an eighth more.
+    // Gradients: at stage 1 all of this rank's and its share of the other's; at stage 2 its share of the sums and three buffers of 64 KiB,
+    // each with half of the other rank's gradients. Size classes add up to an eighth.
     let gradients = |zero: u8| {
         let rank = &among(
             2,
@@ -154,7 +155,7 @@ fn each_rank_has_its_part_of_the_state() {
     assert!((two[1] as f64) < 1.2 * 3.0 * 32_768.0, "{two:?}");
 }
 
-/// Checkpoints say nothing of ranks or of how state was divided: a run goes on with others.
+/// Checkpoints do not depend on ranks or on the division of state: another division can resume a run.
 #[test]
 fn a_run_goes_on_with_other_ranks_and_stages() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +175,7 @@ fn a_run_goes_on_with_other_ranks_and_stages() {
         let last = out.join("checkpoints/last");
         let checkpoint = Checkpoint::load(&last).unwrap();
         done = checkpoint.state.step;
-        // A file for each rank that has a part.
+        // One file per rank that has a share.
         let files = if zero > 0 && n > 1 { n } else { 0 };
         assert_eq!(checkpoint.optimizer_files, files);
         assert_eq!(last.join(OPTIMIZER_INDEX).exists(), files > 0);

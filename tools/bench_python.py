@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Training written in Python beside `netcl train`, of the same model on the same device, in turns: tokens a second and ratios.
+"""Compares training in Python with `netcl train`, for the same model on the same device: tokens per second and ratios.
 
     python3 tools/bench_python.py [--device pocl:0] [--preset char-cpu] [--steps 60] [--rounds 3] [--peer]
 
-Needs the package netcl. What runs:
+Needs the package netcl. It runs:
 
-  netcl train      netcl.Trainer, whose bits and steps are those of the command
-  own loop         the same decoder (netcl.nn.Decoder) in a loop of one's own with netcl.compile
-  own model        a GPT made of netcl.nn's modules, of the same sizes, in the same loop
-  torch.compile    with --peer: such a GPT in PyTorch, on CUDA where the device is NVIDIA's, else on the processor
+  netcl train      netcl.Trainer, with the same bits and steps as the command
+  own loop         the same decoder (netcl.nn.Decoder) in a custom loop with netcl.compile
+  own model        a GPT of the same size, built from netcl.nn's modules, in the same loop
+  torch.compile    with --peer: such a GPT in PyTorch, on CUDA if the device is NVIDIA's, otherwise on the CPU
 
-Each round runs all of them, and ratios are medians over the rounds; times are of the steps behind the first ones, which compile and capture. The loss is read every 10 steps by all but netcl train, which reads every
-one while the next step runs. A GPU's run needs longer steps than the default preset has: --preset gpt2-124m --grad-accum 1 --batch 8, for example.
+Each round runs all of them, and ratios are medians over the rounds. The first steps, which compile and capture, are not timed. netcl train
+reads the loss of every step during the next one; the others read it every 10 steps. A GPU needs longer steps than the default preset has, for
+example --preset gpt2-124m --grad-accum 1 --batch 8.
 """
 
 import argparse
@@ -25,11 +26,11 @@ from pathlib import Path
 import netcl as nc
 
 WARM = 14
-"""Steps that are not timed: the trainer profiles some of its first ones."""
+"""Number of steps before timing: the trainer profiles some of its first steps."""
 
 
 def text_for(folder, config):
-    """Text that has data for a vocabulary: the words of this repository's documentation, repeated."""
+    """Returns text for a vocabulary: the words of this repository's documentation, repeated."""
     docs = Path(__file__).resolve().parents[1] / "docs"
     text = "".join(p.read_text(encoding="utf-8") for p in sorted(docs.glob("*.md")))
     path = folder / "text.txt"
@@ -38,7 +39,7 @@ def text_for(folder, config):
 
 
 def settings_of(args):
-    """Settings of the run, all of them."""
+    """Returns all settings of the run."""
     given = {"steps": WARM + args.steps, "eval_every": 0, "sample_every": 0, "checkpoint_every": 0, "device": args.device, "seed": 1, "dropout": 0.0, "bias": True}
     given.update({name: getattr(args, name) for name in ("batch", "grad_accum", "dtype") if getattr(args, name) is not None})
     if nc.Trainer.settings(args.preset)["tokenizer"] != "char":
@@ -47,7 +48,7 @@ def settings_of(args):
 
 
 def by_trainer(folder, data, config):
-    """Tokens a second of `netcl train`."""
+    """Returns the tokens per second of `netcl train`."""
     times = []
 
     def heard(event):
@@ -59,13 +60,13 @@ def by_trainer(folder, data, config):
     with nc.Trainer(config["preset"], data=data, out=Path(out) / "run", callbacks=heard, **given) as trainer:
         trainer.run()
     tokens = config["batch"] * config["context"]
-    # The last step's result comes behind its checkpoint.
+    # The last step's result comes after its checkpoint.
     used = times[WARM:-1]
     return (len(used) - 1) * tokens / (used[-1] - used[0])
 
 
 def groups(parameters, decay):
-    """Matrices decay, the rest does not, as in netcl train."""
+    """Groups parameters: matrices have weight decay, others do not, as in netcl train."""
     both = [(n, p) for n, p in parameters]
     return [
         {"params": [(n, p) for n, p in both if p.ndim >= 2], "weight_decay": decay},
@@ -74,7 +75,7 @@ def groups(parameters, decay):
 
 
 def by_loop(model, loss_of, tokens, config):
-    """Tokens a second of a loop of one's own."""
+    """Returns the tokens per second of a custom training loop."""
     optimizer = nc.optim.AdamW(groups(model.named_parameters(), config["weight_decay"]), lr=config["lr"], betas=tuple(config["betas"]), eps=config["eps"])
     optimizer.clip_grad_norm(config["clip"])
     schedule = nc.optim.Schedule(optimizer, nc.optim.cosine(config["lr"], config["warmup"], config["steps"], config["min_lr"]))
@@ -105,7 +106,7 @@ def by_loop(model, loss_of, tokens, config):
 
 
 def by_torch(vocab, tokens, config, cuda):
-    """Tokens a second of torch.compile."""
+    """Returns the tokens per second of torch.compile."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -167,18 +168,18 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--preset", default="char-cpu")
     parser.add_argument("--batch", type=int)
-    parser.add_argument("--grad-accum", type=int, help="1 without it: a loop of one's own has one batch a step")
+    parser.add_argument("--grad-accum", type=int, help="must be 1: the custom loop has one batch per step")
     parser.add_argument("--dtype")
-    parser.add_argument("--steps", type=int, default=60, help="steps that are timed")
+    parser.add_argument("--steps", type=int, default=60, help="number of timed steps")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peer", action="store_true", help="PyTorch as well")
+    parser.add_argument("--peer", action="store_true", help="also run PyTorch")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     nc.set_default_device(args.device)
     args.device = nc.default_device().name
     config = settings_of(args)
     if config["grad_accum"] != 1:
-        raise SystemExit("a loop of one's own has one batch a step here: --grad-accum 1")
+        raise SystemExit("the custom loop has one batch per step: use --grad-accum 1")
     rates = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -201,7 +202,7 @@ def main():
         if args.peer:
             runs["torch.compile"] = lambda: by_torch(vocab, tokens, config, "nvidia" in args.device)
         for i in range(args.rounds):
-            # In turns there and back, so that a machine that slows down slows all of them alike.
+            # Alternating order, so that a slowdown of the machine affects all of them equally.
             for name in list(runs)[:: -1 if i % 2 else 1]:
                 rates.setdefault(name, []).append(runs[name]())
     middle = {name: statistics.median(found) for name, found in rates.items()}
@@ -213,7 +214,7 @@ def main():
     for name in sorted(middle, key=lambda name: name != "netcl train"):
         rate = middle[name]
         spread = f"{min(rates[name]):.0f} to {max(rates[name]):.0f}"
-        # Of the same round: what else the machine does changes from round to round.
+        # Ratios are per round, because the machine's other load changes between rounds.
         ratio = statistics.median(own / other for own, other in zip(rates[name], rates["netcl train"]))
         print(f"{name:14} {rate:10.0f} tokens/s ({spread}), {ratio:.3f} of netcl train")
     return 0

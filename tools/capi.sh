@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds libnetcl and proves it: headers, libraries, pkg-config file and CMake package below target/capi, examples, then the C programs on the test
-# device and the simulated GPU, under valgrind where that is installed, and through Python where one has NumPy.
+# Builds and tests libnetcl: headers, libraries, pkg-config file and CMake package below target/capi, and examples. Then runs the C programs on the
+# test device and the simulated GPU, under valgrind if it is installed, and tests through Python if it has NumPy.
 #
-#     tools/capi.sh                # PREFIX: where it goes (target/capi); NETCL_TEST_DEVICE: the device (auto); NETCL_PYTHON: a Python with NumPy
-#                                  # MODEL: a model for netcl_generate, where it is not to be the one that capi/tests/model.py makes; CALLS: misuse calls (10000)
-#                                  # BUILT: a folder with libnetcl_c.so and libnetcl_c.a that were built elsewhere
+#     tools/capi.sh                # PREFIX: installation folder (target/capi); NETCL_TEST_DEVICE: the device (auto); NETCL_PYTHON: a Python with NumPy
+#                                  # MODEL: a model for netcl_generate [default: made by capi/tests/model.py]; CALLS: misuse calls (10000)
+#                                  # BUILT: a folder with libnetcl_c.so and libnetcl_c.a from another build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${PREFIX:-target/capi}") device=${NETCL_TEST_DEVICE:-auto} python=${NETCL_PYTHON:-python3} cargo=${CARGO:-cargo}
@@ -30,7 +30,7 @@ for source in capi/tests/*.c capi/examples/*.c; do
   # shellcheck disable=SC2086 # flags are several
   ${CC:-cc} -std=gnu11 -g -O1 -Wall -Wextra -Werror -o "$prefix/bin/$(basename "$source" .c)" "$source" $flags -lm -lpthread
 done
-# Without the shared library, and as C++.
+# Links statically, and compiles as C++.
 ${CC:-cc} -std=gnu11 -o "$prefix/bin/multiply_static" capi/examples/multiply.c -I"$prefix/include" "$prefix/lib/libnetcl.a" -lm -ldl -lpthread
 if command -v "${CXX:-c++}" > /dev/null; then
   for header in capi/include/*.h; do
@@ -51,11 +51,11 @@ fi
 for example in multiply multiply_static gradient race; do echo "== $example"; "$prefix/bin/$example"; done
 model=${MODEL:-} expected=
 if [ -z "$model" ] && command -v "$python" > /dev/null; then
-  # After each byte comes the next one.
+  # The model continues each byte with the next one.
   model=$prefix/model expected="fghijklmnopqrstuvwxyz{|}"
   "$python" capi/tests/model.py "$model"
 fi
-programs() { # a prefix of each command, devices
+programs() { # command prefix, number of calls, devices
   local before=$1 calls=$2
   shift 2
   for on in "$@"; do
@@ -68,7 +68,7 @@ programs() { # a prefix of each command, devices
 programs "" "${CALLS:-10000}" "$device" sim
 if command -v valgrind > /dev/null; then
   echo "== valgrind"
-  # Valgrind knows fewer instructions than the processor, and PoCL's compiler asks the processor: the simulated GPU runs netcl's own code alone.
+  # Valgrind supports fewer instructions than the CPU, and PoCL compiles for the CPU; with the simulated GPU, only netcl's own code runs.
   programs "valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --suppressions=capi/tests/valgrind.supp" 300 sim
 fi
 if "$python" -c 'import numpy' 2> /dev/null; then
@@ -76,6 +76,6 @@ if "$python" -c 'import numpy' 2> /dev/null; then
     for test in driver tensors; do "$python" "capi/tests/$test.py" "$prefix/lib/libnetcl.so" "$on"; done
   done
 else
-  echo "driver.py, tensors.py: skipped, $python has no NumPy (NETCL_PYTHON names one)"
+  echo "driver.py, tensors.py: skipped, $python does not have NumPy; set NETCL_PYTHON"
 fi
 echo "libnetcl: $prefix"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The preset `char` in PyTorch, for its wall time and its losses beside those of
+"""The preset `char` in PyTorch, to compare its wall time and losses with
 
     netcl train --preset char --dtype bf16 --data FILE --sample-every 0 --json
 
     python3 tools/char_recipe.py FILE [--mode default|reduce-overhead|eager] [--dtype bf16|f32] [--steps 5000] [--seed 1337]
 
 nanoGPT's recipe for characters of Shakespeare (config/train_shakespeare_char.py there): 6 layers of 384 with 6 heads, 256 characters,
-64 sequences a step, dropout 0.2, no biases; AdamW (0.9, 0.99), decay 0.1 of matrices, clipping at 1, learning rate 1e-3 to
+64 sequences per step, dropout 0.2, no biases; AdamW (0.9, 0.99), decay 0.1 of matrices, clipping at 1, learning rate 1e-3 to
 1e-4 by a cosine after 100 steps. Validation over 200 batches every 250 steps. Prints one JSON object; seconds count
-everything after the imports, compiling apart too.
+everything after the imports; the compile time is also listed separately.
 """
 import argparse, contextlib, json, math, time
 import torch

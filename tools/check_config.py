@@ -4,8 +4,8 @@
     python3 tools/check_config.py [--number 200] [--seed 1] [--keep DIR]     # needs torch and transformers, no GPU
     python3 tools/check_config.py --defaults                                # writes tests/goldens/config_defaults.json
 
-A drawn file has each field or lacks it, says some things under two names (`rope_theta` in and outside `rope_parameters`, `rope_scaling`
-next to `rope_parameters`, `rotary_pct`, `original_max_position_embeddings`, `layer_types`), and says some of them twice differently.
+A drawn file contains or omits each field, has some settings under two names (`rope_theta` in and outside `rope_parameters`, `rope_scaling`
+next to `rope_parameters`, `rotary_pct`, `original_max_position_embeddings`, `layer_types`), and some of these with different values.
 transformers reads it, a tiny model with random weights is saved next to it, and both compute the loss of the same tokens. Each drawing ends in
 one of:
 
@@ -39,7 +39,7 @@ SIZES = {"vocab_size": 48, "hidden_size": 32, "intermediate_size": 40, "num_hidd
 GPT2 = {"vocab_size": 48, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
 FAMILIES = ["gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "olmo2", "smollm3",
             "granite", "gpt_neox", "starcoder2"]
-# A model with pictures, whose text model is read.
+# A multimodal model, of which the text model is read.
 WRAPPED = {"gemma3": "gemma3_text"}
 VISION = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
           "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
@@ -57,12 +57,12 @@ READ = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "
 
 
 def defaults():
-    """What transformers takes for fields that a file lacks, before it derives one from another."""
+    """Returns transformers' defaults for missing fields, before it derives one from another."""
     out = {}
     for family in FAMILIES:
         fields = CONFIG_MAPPING[family].__dataclass_fields__
         table = {name: f.default for name, f in fields.items() if name in READ and name != "rope_parameters"}
-        # The frequencies, as they are after reading a file without any.
+        # The frequencies after reading a file without any.
         rope = getattr(CONFIG_MAPPING[family](), "rope_parameters", None)
         if rope is not None:
             table["rope_parameters"] = rope
@@ -81,7 +81,7 @@ def maybe(r, out, name, *values, chance=0.5):
 
 
 def scaling(r, kinds, dims):
-    """An object of a kind of scaling, with or without its optional keys."""
+    """Draws an object of a kind of scaling, with or without its optional keys."""
     kind = r.choice(kinds)
     out = {r.choice(["rope_type", "rope_type", "type"]): kind}
     if kind == "default" and r.random() < 0.5:
@@ -111,7 +111,7 @@ def scaling(r, kinds, dims):
 
 
 def angles(r, family, config, dims):
-    """The fields about rotary frequencies."""
+    """Draws the fields of rotary frequencies."""
     if family == "gemma3_text":
         maybe(r, config, "rope_theta", 1000000.0, 10000.0, 500.0, chance=0.4)
         maybe(r, config, "rope_local_base_freq", 10000.0, 500.0, chance=0.4)
@@ -200,7 +200,7 @@ def draw(r, family):
         if r.random() < 0.1:
             config.pop("head_dim")
     elif family not in ("gpt_neox", "phi3") and (family in ("mistral", "mixtral") or r.random() < 0.3):
-        # Without it transformers does not read every scaling in some families.
+        # Without this field, transformers does not read every scaling in some families.
         config["head_dim"] = r.choice([8, 16])
     dims = config.get("head_dim") or {"gemma2": 256, "gemma3_text": 256, "qwen3": 128}.get(family) or \
         config["hidden_size"] // config["num_attention_heads"]
@@ -263,7 +263,7 @@ def reference(folder, config, seed):
                 noise = torch.randn(p.shape, generator=generator)
                 p.copy_(p + noise * 0.2 if p.dim() == 1 else noise * (0.25 if p.shape[-1] <= 256 else 0.05))
         model.save_pretrained(folder)
-        # The drawn file again, not the one that transformers writes.
+        # Writes the drawn file again, instead of the one that transformers writes.
         (folder / "config.json").write_text(json.dumps(config, indent=1))
         with torch.no_grad():
             logits = model.double()(input_ids=ids[:, :-1], use_cache=False).logits
@@ -281,7 +281,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", help="a folder for what is drawn; by default it is removed")
+    parser.add_argument("--keep", help="folder for the drawn files [default: a temporary folder]")
     parser.add_argument("--family", choices=[*FAMILIES, *WRAPPED])
     parser.add_argument("--defaults", action="store_true")
     parser.add_argument("--show", action="store_true", help="print every refusal")

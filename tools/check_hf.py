@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Opens model folders with transformers and prints what they compute: the other end of netcl's Hugging Face layout.
+"""Opens model folders with transformers and prints the results, to check that they read netcl's Hugging Face layout.
 
-    python3 tools/check_hf.py DIR... --ids 3 1 28       # logits of these token ids, a JSON object a folder on stdout
+    python3 tools/check_hf.py DIR... --ids 3 1 28       # logits of these token ids, one JSON object per folder on stdout
     python3 tools/check_hf.py DIR --text "To be"        # the same for a text, through DIR/tokenizer.json
 
 Output: {"ids": [...], "logits": [T][V], "parameters": n, "tied": bool, "missing": [...], "unexpected": [...],
-"tokens": [...], "decoded": "..."}; the last two only where DIR has a tokenizer.json. Exit 3: no transformers here.
+"tokens": [...], "decoded": "..."}; the last two only if DIR has a tokenizer.json. Exit 3: transformers is not installed.
 """
 import argparse
 import json

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Compiles every kernel source for devices that are not here: AMD through clang's own code generator, Intel as SPIR.
+# Compiles every kernel source for devices that are not installed: AMD through clang's own code generator, Intel as SPIR.
 #
-#     tools/compile_check.sh [DIR]    # DIR/{cpu,gpu}: sources written by `netcl kernels --dump`; without it they are written now
+#     tools/compile_check.sh [DIR]    # DIR/{cpu,gpu}: sources written by `netcl kernels --dump`; by default they are written now
 #
-# What is written for GPUs goes to every target, what is written for processors to SPIR, which Intel's CPU runtime takes.
-# Prints file by target, ok or FAIL, then what the compiler said; exit 1 when anything fails, 2 when nothing could be checked.
-# LIMIT is how many sources of one kernel are taken, evenly over all of them (24); JOBS how many run at once (all cores).
-# CLANG names the compiler; else the newest clang from 19 down to 14 that knows amdgcn (gfx1100 needs 15). No device, driver or
+# Sources for GPUs are compiled for every target, sources for CPUs for SPIR, which Intel's CPU runtime uses.
+# Prints file by target, ok or FAIL, then the compiler's output; exit 1 if anything fails, 2 if nothing could be checked.
+# LIMIT is the number of sources per kernel, evenly sampled (24); JOBS is the number of parallel compilations (all cores).
+# CLANG is the compiler [default: the newest clang from 19 down to 14 that supports amdgcn] (gfx1100 needs 15). No device, driver or
 # device library is needed: AMD stops at assembly (so local memory and registers are allocated), SPIR at LLVM's bitcode.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 cpus="gfx906 gfx90a gfx1030 gfx1100"
-# A double in a float kernel costs a conversion where there is fp64 and fails where there is none.
+# A double in a float kernel costs a conversion if the device has fp64, and fails otherwise.
 flags="-x cl -cl-std=CL1.2 -cl-mad-enable -O2 -Wall -Wno-unused -Wno-pass-failed -Werror=double-promotion -Werror=implicit-function-declaration"
 
 find_clang() {
@@ -23,7 +23,7 @@ find_clang() {
   return 1
 }
 
-# Until the program can write its sources: each kernel file behind the prelude, for every storage type and three widths.
+# Fallback without the program: each kernel file after the prelude, for every storage type and three widths.
 assemble() {
   local f d v
   mkdir -p "$1/gpu"
@@ -35,7 +35,7 @@ assemble() {
   done
 }
 
-# One line "<ok or FAIL> <file> <target>", the compiler's words in <work>/<file>.<target>.log
+# One line "<ok or FAIL> <file> <target>", the compiler's output in <work>/<file>.<target>.log
 compile_one() {
   local file=$1 target=$2 log=$3/$(basename "$(dirname "$1")").$(basename "$1").$2.log out=(-S)
   local to=(-target amdgcn-amd-amdhsa -mcpu="$target" -nogpulib)
@@ -47,7 +47,7 @@ compile_one() {
 export -f compile_one
 
 CLANG=$(find_clang) || {
-  echo "compile_check: no clang that knows amdgcn. Debian and Ubuntu: apt-get install clang-15 (or any from 14 to 19)" >&2; exit 2; }
+  echo "compile_check: no clang that supports amdgcn was found. Debian and Ubuntu: apt-get install clang-15 (or any from 14 to 19)" >&2; exit 2; }
 export CLANG FLAGS=$flags
 known=
 for t in $cpus; do
@@ -56,7 +56,7 @@ for t in $cpus; do
 done
 if echo | "$CLANG" -x cl -target spir64-unknown-unknown -emit-llvm -c -o /dev/null - 2>/dev/null
 then known="$known spir64"; else echo "compile_check: $CLANG does not know spir64, left out" >&2; fi
-[ -n "$known" ] || { echo "compile_check: $CLANG knows none of the targets" >&2; exit 2; }
+[ -n "$known" ] || { echo "compile_check: $CLANG does not support any of the targets" >&2; exit 2; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -70,7 +70,7 @@ if [ $# -eq 0 ]; then
   done
   cat "$work/dump.log"
   if ! ls "$sources"/*/*.cl >/dev/null 2>&1; then
-    echo "compile_check: 'netcl kernels --dump' wrote no source; assembling crates/**/*.cl" >&2
+    echo "compile_check: 'netcl kernels --dump' did not write sources; assembling crates/**/*.cl" >&2
     assemble "$sources"
   fi
 fi

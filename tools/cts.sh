@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds parts of the OpenCL conformance tests, runs each test of them by itself on AetherCL through ocl-icd, and prints a table.
+# Builds parts of the OpenCL conformance tests, runs each test separately on AetherCL through ocl-icd, and prints a table.
 #
-#     tools/cts.sh CHECKOUT [SUITE …]      # CHECKOUT: one of KhronosGroup/OpenCL-CTS; no SUITE: all of the list below
+#     tools/cts.sh CHECKOUT [SUITE …]      # CHECKOUT: of KhronosGroup/OpenCL-CTS; SUITE [default: all in the list below]
 #                                          # CL_HEADERS, SPIRV_HEADERS: checkouts of OpenCL-Headers and SPIRV-Headers
-#                                          # AETHERCL: the driver (target/aethercl/libaethercl.so, by `make aethercl`)
-#                                          # PROFILE: the simulated device (teaching); LIMIT: seconds for a test (60); JOBS: tests at a time (2)
-#                                          # ONLY: a pattern of names of tests (.)
+#                                          # AETHERCL: the driver (target/aethercl/libaethercl.so, built by `make aethercl`)
+#                                          # PROFILE: the simulated device (teaching); LIMIT: seconds per test (60); JOBS: parallel tests (2)
+#                                          # ONLY: a pattern for names of tests (.)
 #
 # Needs cmake, a C++ compiler and the OpenCL loader to link with (apt-get install cmake g++ ocl-icd-opencl-dev). The build is in target/cts/build, and each
 # test's output in target/cts/SUITE/TEST.log. A test that exceeds its limit counts as failed and is marked `time`. Ends with 1 below 99 %.
@@ -21,7 +21,7 @@ export AETHERCL_PROFILES=${PROFILE:-teaching} OCL_ICD_FILENAMES=$driver OCL_ICD_
 mkdir -p "$work/vendors"
 echo "$driver" > "$work/vendors/aethercl.icd"
 
-# Suite, the target that builds it, and its options. CL_WIMPY_MODE: suites that go through all bit patterns take a sample of them.
+# Suite, the target that builds it, and its options. CL_WIMPY_MODE: suites that test all bit patterns only test a sample.
 suites="api test_api
 basic test_basic
 buffers test_buffers
@@ -49,7 +49,7 @@ if [ ! -f "$work/build/Makefile" ]; then
     -DCMAKE_CXX_FLAGS="-O1 -w" -DCMAKE_C_FLAGS="-O1 -w" > "$work.cmake.log"
 fi
 
-# Runs one test in a folder of its own (some write files): one PROGRAM SUITE TEST OPTIONS.
+# Runs one test in a separate folder, because some write files: one PROGRAM SUITE TEST OPTIONS.
 one() {
   local program=$1 out=$work/$2/$3 code=0
   shift 2
@@ -65,7 +65,7 @@ one() {
 export -f one
 export work limit
 
-# Names of a program's tests. Those of conversions are made of types, saturation and rounding; of kinds that do not exist nothing is run.
+# Prints the names of a program's tests. Names of conversions combine types, saturation and rounding; combinations that do not exist run nothing.
 names() {
   if [ "$2" != conversions ]; then
     "$1" -h 2> /dev/null | sed '1,/Test names:/d' | awk '{print $1}' | grep -xE '[A-Za-z0-9_]+'

@@ -4,7 +4,7 @@
     python3 tools/golden.py            # needs torch, no GPU; same bytes on every run with the same torch
 
 Inputs are float32. Outputs and gradients are computed in float64 from those inputs and rounded once, so a
-golden is the right answer rather than another float32 answer. A file holds the cases of one op:
+golden is the correct result instead of another float32 result. A file has the cases of one op:
 
     <case>.in.<name>     an input (float32, or int32 for ids and targets)
     <case>.out           the output; an op with several has <case>.out.<name>
@@ -27,7 +27,7 @@ NAMES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", tor
 
 
 def write(path, tensors, metadata):
-    """A safetensors file with sorted keys: the library's own writer keeps metadata in a hash map, so its bytes vary."""
+    """Writes a safetensors file with sorted keys. The library's own writer keeps metadata in a hash map, so its bytes vary."""
     header, blobs, at = {"__metadata__": dict(sorted(metadata.items()))}, [], 0
     for name, t in sorted(tensors.items()):
         t = t.detach().contiguous()
@@ -43,7 +43,7 @@ def write(path, tensors, metadata):
 
 
 class Goldens:
-    """The cases of one op, with a generator seeded by its name."""
+    """Cases of one op, with a generator seeded by its name."""
 
     def __init__(self, op):
         self.op, self.tensors, self.meta = op, {}, {}
@@ -59,7 +59,7 @@ class Goldens:
         self.tensors[name] = t if t.dtype == torch.int32 else t.float()
 
     def case(self, name, fn, attrs=None, **inputs):
-        """fn gets the inputs in float64 (ids in int64) and returns the output; gradients of every float input."""
+        """Adds a case. fn gets the inputs in float64 (ids in int64) and returns the output; gradients are computed for every float input."""
         self.meta[name] = json.dumps(attrs or {})
         wide = {k: t.long() if t.dtype == torch.int32 else t.double().requires_grad_() for k, t in inputs.items()}
         out = fn(**wide)
@@ -81,7 +81,7 @@ def matmul():
     g = Goldens("matmul")
 
     def one(name, a, b, ta=False, tb=False):
-        # ta, tb: the operand is stored transposed in its last two axes, and so are its values and gradient here
+        # ta, tb: the operand, and its values and gradient here, are transposed in the last two axes
         def fn(a, b):
             return (a.mT if ta else a) @ (b.mT if tb else b)
         g.case(name, fn, {"ta": ta, "tb": tb}, a=a, b=b)
@@ -125,7 +125,7 @@ def attention():
     def heads(b, h, kv, t, s, d):
         return g.randn(b, h, t, d), g.randn(b, kv, s, d), g.randn(b, kv, s, d)
 
-    # Each head size, causal or not, is a kernel to compile: 8, 20 and 256 are those that the op's own samples have too.
+    # Each head size, causal or not, needs a compiled kernel: the op's own samples also use 8, 20 and 256.
     one("causal_d64", *heads(1, 2, 2, 33, 33, 64), causal=True)
     one("causal_d13", *heads(1, 2, 2, 21, 21, 13), causal=True)
     one("batches", *heads(2, 3, 3, 17, 17, 8), causal=True)
@@ -152,7 +152,7 @@ def norms():
     layer("small", g.randn(2, 3, 8))
     layer("odd", g.randn(5, 37))
     layer("gpt2", g.randn(3, 768))
-    layer("offset", g.randn(3, 256, shift=1000.0))        # E[x^2] - mean^2 in float32 has no correct digit here
+    layer("offset", g.randn(3, 256, shift=1000.0))        # here, E[x^2] - mean^2 in float32 has no correct digits
     layer("flat", torch.full((2, 16), 3.0))               # variance 0: rstd is 1/sqrt(eps)
     layer("eps", g.randn(4, 12, scale=1e-3), eps=1e-3)
     g.save()
@@ -290,7 +290,7 @@ def schedules():
         g.meta[name] = json.dumps(attrs)
         g.tensors[f"{name}.out"] = torch.tensor(values, dtype=torch.float64)
 
-    def by_torch(factor, lr, count):                     # what torch.optim.lr_scheduler.LambdaLR makes of a factor
+    def by_torch(factor, lr, count):                     # learning rates of torch.optim.lr_scheduler.LambdaLR with a factor
         opt = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
         schedule, out = torch.optim.lr_scheduler.LambdaLR(opt, factor), []
         for _ in range(count):
@@ -323,7 +323,7 @@ def schedules():
 
 
 def mixtures():
-    """Routers and experts as transformers' Mixtral and Qwen3-MoE have them, and their load_balancing_loss_func."""
+    """Routers and experts as in transformers' Mixtral and Qwen3-MoE, and their load_balancing_loss_func."""
     def shares(logits, k, renormalise):
         p, ids = torch.softmax(logits, -1).topk(k)
         return (p / p.sum(-1, keepdim=True) if renormalise else p), ids
@@ -364,7 +364,7 @@ def mixtures():
         logits = g.randn(n, e)
         weights, ids = shares(logits, k, True)
         if name == "mixtral":
-            ids[ids == 2] = 9                            # an expert without tokens, ids of none
+            ids[ids == 2] = 9                            # an expert without tokens, and ids that are not experts
         g.case(name, lambda x, ids, weights, gate_up, down: mixed(x, ids, weights, gate_up, down, gate), {"gate": gate},
                x=g.randn(n, c), ids=ids.to(torch.int32), weights=weights, gate_up=g.randn(e, 2 * h, c), down=g.randn(e, c, h))
     g.save()
@@ -437,7 +437,7 @@ def images():
         g.case(name, lambda x: F.interpolate(x, size, **mode), {"size": list(size), "how": how}, x=g.randn(*shape))
     g.save()
 
-    # Two steps of training, of which the running statistics are kept, then inference with them.
+    # Two training steps, whose running statistics are kept, then inference with them.
     g = Goldens("batch_norm")
     for name, shape, momentum in (("images", (4, 3, 5, 6), 0.1), ("rows", (7, 9), 0.3), ("far", (3, 2, 4, 4), 0.1)):
         c, shift = shape[1], 100.0 if name == "far" else 0.0

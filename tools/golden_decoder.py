@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/decoder/<family>/: tiny models of many families, built by transformers, and what PyTorch computes with them.
+"""Writes tests/goldens/decoder/<family>/: tiny models of many families, built by transformers, and their results in PyTorch.
 
     python3 tools/golden_decoder.py [FAMILY …]     # needs torch and transformers, no GPU
-    python3 tools/golden_decoder.py --bf16         # tests/goldens/decoder_bf16.json alone, from the folders that are there
+    python3 tools/golden_decoder.py --bf16         # tests/goldens/decoder_bf16.json alone, from the existing folders
 
     config.json, model.safetensors   as save_pretrained writes them, with random weights
     expected.safetensors             ids, targets (B,T) int32; logits (B,T,V) and loss (mean cross entropy) and grad.<name>, computed in
-                                     float64 with the eager attention and rounded once to float32. Where output_router_logits is true
-                                     the loss has the routers' balance loss times router_aux_loss_coef, as a model's own loss has.
-    decoder_bf16.json                beside the folders: how far logits, loss and gradients of the same models are from those when
-                                     transformers runs them in bfloat16 (root mean square, as a share of what is expected; of the
-                                     loss the difference)
-    stacked.safetensors              mixtral_balanced alone: the same weights with experts as they are in memory
+                                     float64 with the eager attention and rounded once to float32. If output_router_logits is true,
+                                     the loss includes the routers' balance loss times router_aux_loss_coef, like a model's own loss.
+    decoder_bf16.json                next to the folders: differences of logits, loss and gradients of the same models if transformers
+                                     runs them in bfloat16 (root mean square, relative to the expected values; for the loss, the
+                                     absolute difference)
+    stacked.safetensors              mixtral_balanced only: the same weights with experts as they are in memory
 
-Contexts are longer than windows, rotary angles are scaled where a family scales them, biases and norms' weights are random: with the
-zeros and ones of a fresh model a swapped or forgotten one passes.
+Contexts are longer than windows, rotary angles are scaled if the family scales them, and biases and norms' weights are random: with the
+zeros and ones of a new model, a swapped or missing one would not be noticed.
 """
 import json
 import os
@@ -32,7 +32,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, logging  # noqa: E402
 
 OUT = ROOT / "tests/goldens/decoder"
 BATCH, TOKENS = 2, 12
-# Heads of 8, grouped where a family groups them; a width that is not heads * size where the family allows it.
+# Heads of 8, grouped if the family groups them; a width other than heads * size if the family allows it.
 LLAMA = {"vocab_size": 48, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
 SQUARE = {**LLAMA, "hidden_size": 32}
@@ -52,7 +52,7 @@ FAMILIES = {
     "qwen2": {"model_type": "qwen2", **SQUARE, "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", **LLAMA, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8}},
-    # Experts: probabilities or shares of the chosen, dense layers among sparse ones by a step or by a list, with a balance loss or without.
+    # Experts: probabilities or shares of the chosen, dense layers selected by a step or a list, with or without a balance loss.
     "mixtral": {"model_type": "mixtral", **SQUARE, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5},
     "mixtral_balanced": {"model_type": "mixtral", **LLAMA, "num_local_experts": 5, "num_experts_per_tok": 3,
                          "output_router_logits": True, "router_aux_loss_coef": 0.5},
@@ -85,7 +85,7 @@ FAMILIES = {
 
 def build(fields, seed):
     fields = dict(fields)
-    # No padding: its row of the token table would get no gradient.
+    # No padding token, because its embedding would not get a gradient.
     fields.update(pad_token_id=None, bos_token_id=1, eos_token_id=1)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     config._attn_implementation = "eager"
@@ -94,7 +94,7 @@ def build(fields, seed):
     with torch.no_grad():
         for name, p in sorted(model.named_parameters()):
             if p.dim() == 1:
-                # Gains around what they are in a fresh model (1, or 0 where one is added), biases around 0.
+                # Gains around their initial values (1, or 0 if the model adds 1), biases around 0.
                 p.add_(torch.randn(p.shape) * 0.2)
             else:
                 p.copy_(torch.randn(p.shape) * 0.25)
@@ -102,7 +102,7 @@ def build(fields, seed):
 
 
 def gradients(model, saved):
-    """By the names of the file, which has each expert's matrices apart and GPT-NeoX's head under its old name."""
+    """Returns the gradients by the names of the file, which has each expert's matrices separately and GPT-NeoX's head under its old name."""
     folder, parts = ("block_sparse_moe", "w1 w3 w2") if model.config.model_type == "mixtral" else ("mlp", "gate_proj up_proj down_proj")
     gate, up, down = parts.split()
     for name, p in model.named_parameters():

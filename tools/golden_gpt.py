@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/gpt_parity/: a tiny GPT-2 built by transformers, and what PyTorch computes with it.
+"""Writes tests/goldens/gpt_parity/: a tiny GPT-2 built by transformers, and its results in PyTorch.
 
     python3 tools/golden_gpt.py        # needs torch and transformers, no GPU
 
@@ -8,10 +8,10 @@
     parity.safetensors      tokens, targets (B,T) int32; logits (B,T,V), loss, grad.<name> at the start, not clipped;
                             f32.losses (10): the loss before each of ten AdamW updates on the one batch; f32.norms (10):
                             the gradient norm before clipping; f32.final.<name>: the parameters after the ten;
-                            bf16.losses, bf16.norms: the same in bf16; f64.losses: the same in float64, to judge both by
-                            __metadata__: what was done, and how far the float32 run is from the float64 one
+                            bf16.losses, bf16.norms: the same in bf16; f64.losses: the same in float64, as a reference for both
+                            __metadata__: a description, and the difference between the float32 and the float64 run
 
-Biases and norm gains are random too: with the zeros and ones of a fresh model a swapped or forgotten one passes.
+Biases and norm gains are random too: with the zeros and ones of a new model, a swapped or missing one would not be noticed.
 """
 import copy
 import json
@@ -56,7 +56,7 @@ def build():
 
 
 def fused_gelu(model):
-    """gelu_new is nine element-wise ops, each of which would round to bf16; the tanh form as one op rounds once."""
+    """Replaces gelu_new. It consists of nine elementwise ops, each of which would round to bf16; the tanh form as one op rounds once."""
     for block in model.transformer.h:
         block.mlp.act = torch.nn.GELU(approximate="tanh")
     return model
@@ -75,7 +75,7 @@ def adamw(params):
 
 
 def train(model, tokens, targets, master):
-    """Ten updates; `master` holds the weights the optimizer sees, the model's own or float32 copies of bf16 ones."""
+    """Runs ten updates. `master` holds the optimizer's weights: the model's own, or float32 copies of bf16 weights."""
     params, losses, norms = list(model.parameters()), [], []
     opt = adamw(master)
     for _ in range(STEPS):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/gpt_variants/: tiny models of GPT-2's architecture whose configuration is not GPT-2's, and their logits.
+"""Writes tests/goldens/gpt_variants/: tiny models of GPT-2's architecture with other configurations, and their logits.
 
     python3 tools/golden_gpt_variants.py        # needs torch and transformers, no GPU
 
     <variant>/config.json, model.safetensors    as save_pretrained writes GPT2LMHeadModel; `sharded` in several files with an index
     <variant>/out.safetensors                   tokens, targets (B,T) int32; logits (B,T,V), loss, grad.<name>, float32
 
-Biases and norm gains are random: with the zeros and ones of a fresh model a swapped or forgotten one passes.
+Biases and norm gains are random: with the zeros and ones of a new model, a swapped or missing one would not be noticed.
 """
 import os
 import shutil

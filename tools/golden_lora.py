@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/lora/<case>/: adapters of PEFT for the tiny models of tests/goldens/decoder, and what PyTorch computes with them.
+"""Writes tests/goldens/lora/<case>/: adapters of PEFT for the tiny models of tests/goldens/decoder, and their results in PyTorch.
 
     python3 tools/golden_lora.py [CASE …]     # needs torch, transformers and peft, no GPU
 
     adapter_config.json, adapter_model.safetensors   as save_pretrained writes them, with random values
-    expected.safetensors                             ids (B,T) int32 and logits (B,T,V), computed in float64 with the adapter beside the
+    expected.safetensors                             ids (B,T) int32 and logits (B,T,V), computed in float64 with the adapter separate from the
                                                      weights and rounded once to float32
     model                                            name of the folder of tests/goldens/decoder
 """
@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 OUT = ROOT / "tests/goldens/lora"
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
-# The model, and the fields of the configuration. Ranks and alphas differ by module, and are no round numbers of a kernel's.
+# The model, and the fields of the configuration. Ranks and alphas differ by module, and are not multiples of a kernel's tile sizes.
 CASES = {
     "llama": ("llama", {"r": 4, "lora_alpha": 6, "target_modules": ATTENTION + MLP + ["lm_head"],
                         "rank_pattern": {"q_proj": 3, r"layers\.1\.mlp\.down_proj": 5}, "alpha_pattern": {"v_proj": 2.5}}),
@@ -62,7 +62,7 @@ def make(case):
             parameter.copy_(parameter + torch.randn_like(parameter) * 0.15)
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
-    # Names of this machine's folders are no part of an adapter.
+    # Paths of this machine must not be in an adapter.
     config = folder / "adapter_config.json"
     config.write_text(config.read_text().replace(str(ROOT / "tests/goldens/decoder" / name), f"netcl/{name}"))
     with torch.no_grad():

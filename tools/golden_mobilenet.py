@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a training step of MobileNetV2 for small images by PyTorch: tests/goldens/mobilenet.safetensors, which tests/vision.rs reads.
+"""Writes a training step of MobileNetV2 for small images, computed by PyTorch: tests/goldens/mobilenet.safetensors, which tests/vision.rs reads.
 
     python3 tools/golden_mobilenet.py     # needs torch, no GPU
 
-The network is `netcl`'s `mobilenet-v2-small`, with torchvision's names. Weights and images are made by golden_resnet.py's rule. All is computed in
-float64. Of each parameter's gradient, and of each running statistic after the step, the file has its norm and four elements; and the loss. There is
-one step because rounding grows: PyTorch's own loss in f32 is 0.01 from that in f64 in the second one, 0.2 in the third.
+The network is `netcl`'s `mobilenet-v2-small`, with torchvision's names. Weights and images follow golden_resnet.py's rule. Everything is
+computed in float64. For each parameter's gradient, and for each running statistic after the step, the file has its norm and four elements. It
+also has the loss. There is only one step because rounding errors grow: PyTorch's own f32 loss differs from the f64 loss by 0.01 in the second
+step, and by 0.2 in the third.
 """
 import pathlib
 
@@ -51,7 +52,7 @@ class Net(nn.Module):
 
 
 def told(t):
-    """Norm, and the first, the last, and two elements between."""
+    """Returns the norm, the first and the last element, and two elements between."""
     flat = t.detach().flatten()
     n = flat.numel()
     return torch.stack([flat.norm(), flat[0], flat[n // 3], flat[2 * n // 3], flat[n - 1]]).float()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/pooling.json: vectors that sentence-transformers makes of the states of tests/goldens/decoder/qwen3.
+"""Writes tests/goldens/pooling.json: vectors that sentence-transformers computes from the hidden states of tests/goldens/decoder/qwen3.
 
     python3 tools/golden_pooling.py     # needs torch, transformers and sentence-transformers, no GPU
 """

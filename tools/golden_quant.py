@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the points of ggml's IQ formats, and what ggml makes of blocks:
+"""Writes the points of ggml's IQ formats, and ggml's results for blocks:
 crates/tensor/src/quant/grids.bin and crates/tensor/tests/goldens/quant.safetensors.
 
     python3 tools/golden_quant.py LIBGGML.so    # needs numpy, safetensors, gguf (pip) and ggml as a shared library
 
     <format>.raw   uint8 (blocks, bytes): random blocks; the first have scales of 0, -0, subnormal and largest values
-    <format>.y     float32 (blocks, elements): gguf's dequantisation of them, compared with ggml's own here
-    x              float32 (6, 512): rows to quantise, of several distributions
-    importance     float32 (512): weights of columns
-    <format>.error float32 (2, 6): the mean squared error that ggml's quantiser leaves in each row of x; weighted by importance, with it
+    <format>.y     float32 (blocks, elements): their values dequantized by gguf, compared with ggml's own here
+    x              float32 (6, 512): rows to quantize, of several distributions
+    importance     float32 (512): column weights
+    <format>.error float32 (2, 6): the mean squared error of ggml's quantizer for each row of x: unweighted, and weighted by importance
 """
 import ctypes
 import pathlib
@@ -23,7 +23,7 @@ TENSOR = pathlib.Path(__file__).resolve().parent.parent / "crates/tensor"
 GRIDS = ["IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 READ = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4", "IQ2_XXS", "IQ2_XS",
         "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M", "IQ4_NL", "IQ4_XS", "BF16"]
-# Formats that gguf does not have: number, elements and bytes of a block.
+# Formats that gguf does not support: number, elements and bytes per block.
 OWN = {"Q8_K": (15, 256, 292), "Q1_0": (41, 128, 18), "Q2_0": (42, 64, 18)}
 WRITTEN = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4", "IQ4_NL", "IQ4_XS",
            "Q1_0", "Q2_0"]
@@ -49,7 +49,7 @@ def write_grids():
 
 
 def blocks(name, rng, count):
-    """Random bytes, with scales that are numbers."""
+    """Returns random bytes with scales that are finite numbers."""
     _, elements, size = sizes(name)
     raw = rng.integers(0, 256, (count, size), dtype=np.uint8)
     special = np.array([0.0, -0.0, 6e-8, -6.1e-5, 65504.0], np.float16)
@@ -60,7 +60,7 @@ def blocks(name, rng, count):
     if name == "Q8_K":
         raw[:, :4] = rng.standard_normal(count).astype(np.float32).view(np.uint8).reshape(count, 4)
     if name == "IQ1_M":
-        # The upper nibbles of four words are an f16: no infinity, no NaN.
+        # The upper nibbles of four words form an f16, which must be finite.
         raw[:, 55] &= 0xBF
     if name == "MXFP4":
         raw[:3, 0] = [0, 1, 254][:count]
@@ -71,7 +71,7 @@ def blocks(name, rng, count):
 
 
 class Ggml:
-    """ggml's own functions."""
+    """Calls ggml's own functions."""
 
     def __init__(self, path):
         self.lib = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL | 1)

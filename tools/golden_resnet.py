@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes 20 training steps of a small residual network by PyTorch: tests/goldens/resnet.safetensors, which tests/vision.rs reads.
+"""Writes 20 training steps of a small residual network, computed by PyTorch: tests/goldens/resnet.safetensors, which tests/vision.rs reads.
 
     python3 tools/golden_resnet.py     # needs torch, no GPU
 
-Weights and images are made by a rule that the test follows as well, so that the file has results alone. All is computed in float64:
-losses of every step, gradients of the first and of the last one, running statistics and weights after the last one.
+Weights and images follow a rule that the test uses too, so the file only has results. Everything is computed in float64:
+losses of every step, gradients of the first and the last step, and running statistics and weights after the last step.
 """
 import json
 import pathlib
@@ -20,7 +20,7 @@ STEPS, BATCH, CLASSES, SIZE, LR = 20, 8, 5, 12, 0.02
 
 
 def drawn(name, count):
-    """Numbers from -1 up to 1, by name and position (Knuth's multiplicative hash of an FNV-1a hash)."""
+    """Returns numbers from -1 to 1, determined by name and position (Knuth's multiplicative hash of an FNV-1a hash)."""
     h = 0x811C9DC5
     for b in name.encode():
         h = (h ^ b) * 0x01000193 % 2**32
@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 
 def initialised(net, is_scale):
-    """The network in float64, weights by their names; parameters for which `is_scale` says so are near 1."""
+    """Returns the network in float64 with weights determined by their names. Parameters selected by `is_scale` are close to 1."""
     net = net.double()
     with torch.no_grad():
         for name, p in net.named_parameters():
@@ -65,7 +65,8 @@ def initialised(net, is_scale):
 
 
 def write(out, net, steps, size, classes, lr, told, batch=BATCH):
-    """Trains the network and writes what `told(step)` says of gradients in each step, what `told(None)` says of what is left, and the losses."""
+    """Trains the network. Writes `told(step)`, a summary of the gradients of each step, `told(None)`, a summary of the final state, and the losses.
+    """
     opt = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
     tensors, losses = {}, []
     for step in range(steps):

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch makes of NaN, infinities, signed zeros, the largest number and subnormal ones, for every op:
+"""Writes PyTorch's results for NaN, infinities, signed zeros, the largest number and subnormal numbers, for every op:
 crates/tensor/tests/goldens/special_values.safetensors.
 
     python3 tools/golden_special.py    # needs torch, no GPU
 
-All is computed in float32 on the CPU, because overflow belongs to the answer. Names count inputs and results:
+Everything is computed in float32 on the CPU, because overflow is part of the result. Names number inputs and results:
 
     <case>.in.<i>      an input (float32, or int32 for ids, targets and masks)
     <case>.out.<i>     a result; int32 for indices and comparisons
     <case>.dout.<i>    the upstream gradient of that result
     <case>.grad.<i>    the gradient of that input, for each that has one
-    __metadata__       <case> -> JSON: "op" as in the library's table of ops, and the op's own attributes; "wide": false where
-                       float64 has another answer, because an intermediate result overflows or vanishes in float32 alone;
-                       "gradient": false where PyTorch's own kernels disagree about the gradient; "relative": the share of an
-                       element that rounding may take
+    __metadata__       <case> -> JSON: "op" as in the library's table of ops, and the op's own attributes; "wide": false if
+                       float64 has another result, because an intermediate result overflows or underflows only in float32;
+                       "gradient": false if PyTorch's own kernels disagree about the gradient; "relative": the relative
+                       rounding error that is allowed
 """
 import json
 import math
@@ -32,7 +32,7 @@ HALF = ["f16", "bf16"]
 
 
 def case(name, op, fn, inputs, douts=None, grads=None, **attrs):
-    """`fn` of the inputs gives a tensor or a tuple of them. Gradients of all float inputs, or of those in `grads`."""
+    """Adds a case. `fn` of the inputs returns a tensor or a tuple. Gradients are computed for all float inputs, or for those in `grads`."""
     assert name not in META, name
     if attrs.get("gradient") is False:
         grads = []
@@ -63,7 +63,7 @@ def random(name, *shape):
 
 
 def rows(width, pairs=True):
-    """A row for each special value among ordinary ones, at a place that changes, then rows of one value and of two."""
+    """Returns rows with one special value each among ordinary ones, at a varying position, then rows of one value and of two."""
     out = random("rows", len(SPECIAL), width)
     for i, v in enumerate(SPECIAL):
         out[i, i * 7 % width] = v
@@ -80,8 +80,8 @@ def rows(width, pairs=True):
 
 
 class Gelu(torch.autograd.Function):
-    """In float64: PyTorch's float32 one on CPUs is off by 1e-4 and NaN at infinity, where its others are not. The derivative at
-    the largest number, where float32's intermediate results overflow, is float32's."""
+    """GELU in float64, because PyTorch's float32 GELU on CPUs is off by 1e-4 and NaN at infinity, unlike its other kernels. At the
+    largest number, where float32's intermediate results overflow, the derivative is that of float32."""
 
     @staticmethod
     def forward(ctx, x, approximate):
@@ -100,8 +100,8 @@ class Gelu(torch.autograd.Function):
 
 
 class LogSumExp(torch.autograd.Function):
-    """PyTorch's gradient is exp(x - y). Next to the largest number y is its maximum alone, and the sum of the gradient the number of
-    elements; there it is the softmax."""
+    """PyTorch's gradient is exp(x - y). Close to the largest number, y equals the maximum, and the gradient would sum to the number of
+    elements; there, the softmax is used."""
 
     @staticmethod
     def forward(ctx, x):
@@ -120,7 +120,7 @@ def unary():
         x = torch.tensor(SPECIAL)
         name = "_".join([row, *(str(s) for s in scalars)])
         case(f"unary/{name}", "elementwise::Unary", fn, [x], row=row, scalars=list(scalars), **attrs)
-        # Special gradients of ordinary inputs, and the other way round.
+        # Special gradients of ordinary inputs, and ordinary gradients of special inputs.
         cross = torch.cartesian_prod(torch.tensor([-1.5, -0.0, 0.0, 0.5, 2.0, NAN]), torch.tensor([NAN, INF, -INF, 0.0, -0.0, -2.0]))
         x, dy = cross.T.contiguous()
         case(f"unary/{name}_gradient", "elementwise::Unary", fn, [x], [dy], row=row, scalars=list(scalars), **attrs)
@@ -207,7 +207,7 @@ def views():
     before = torch.tensor([2], dtype=torch.int32)
     case("decode_embedding", "decode_embedding::DecodeEmbedding", lambda t, i, p, b: 2 * t[i] + p[b[0]:b[0] + i.shape[1]],
          [table, ids.reshape(1, -1), random("places", 2 + ids.numel(), table.shape[1]), before], grads=[], wide=False)
-    # Rows 1 to 3 of a text in pages 2 and 0, of two rows each.
+    # Rows 1 to 3 of a sequence in pages 2 and 0, with two rows each.
     pages, places = torch.tensor([2, 0], dtype=torch.int32), [(2, 1), (0, 0), (0, 1)]
 
     def appended(x, cache, pages):
@@ -237,7 +237,7 @@ def reductions():
     half = torch.tensor([[1.0, NAN, 3.0], [-INF, -INF, -INF], [INF, 1.0, INF], [0.0, -0.0, -1.0]])
     case("max/half", "reduce::Max", lambda x: x.amax(1), [half], axes=[1], keep=False, dtypes=HALF)
     case("sum/half", "reduce::Sum", lambda x: x.sum(1), [half], axes=[1], keep=False, mean=False, dtypes=HALF)
-    # 23 rows of one special value at most: which of equal ones topk returns is not PyTorch's to say.
+    # 23 rows with at most one special value each: PyTorch does not define which of equal values topk returns.
     x = rows(37)
     case("argmax", "argmax::ArgMax", lambda x: x.argmax(-1), [x], grads=[])
     for descending in (False, True):
@@ -342,7 +342,7 @@ def products():
 def gates():
     acts = {"silu": F.silu, "gelu_tanh": lambda x: Gelu.apply(x, "tanh"), "gelu": lambda x: Gelu.apply(x, "none"), "relu": F.relu}
     for act, fn in acts.items():
-        # Every special gate beside an ordinary value, and the other way round.
+        # Every special gate with an ordinary value, and every special value with an ordinary gate.
         plain = random(f"gated_{act}", len(SPECIAL))
         for where, parts in {"gate": (torch.tensor(SPECIAL), plain), "value": (plain, torch.tensor(SPECIAL))}.items():
             x = torch.cat(parts)[None]
@@ -362,7 +362,7 @@ def rotary():
 
 
 def mixtures():
-    """Ids are those of the largest logits: PyTorch's of probabilities that are all NaN, or equal, may be any."""
+    """Ids are those of the largest logits: PyTorch's choice is arbitrary if all probabilities are NaN or equal."""
     some = rows(6)[:len(SPECIAL)]
 
     def route(x, k, renormalise):
@@ -398,7 +398,7 @@ def mixtures():
             given = [random(f"experts{j}", *shape) if shape else None for j, shape in enumerate(shapes)]
             given[1] = torch.tensor([[0, 2], [2, 1], [1, 0], [2, 0]], dtype=torch.int32)
             given[i][(1,) * given[i].dim()] = v
-            # The gradient of a weight is taken before its expert's map back, or behind it: infinities meet elsewhere.
+            # The gradient of a weight is computed before or after its expert's output map, so infinities combine differently.
             attrs = {"gradient": False} if v in (INF, -INF) else {}
             case(f"experts/{v}_{i}", "experts::Experts", mixed, given, [random("experts_dy", 4, 6)], **attrs)
 
@@ -420,7 +420,7 @@ def decoding():
         return (torch.softmax(scores, -1) @ cache[0, :p + 1, 1])[None, None], cache
 
     def one(name, qkv, cache, **attrs):
-        cache[0, p + 1:] = NAN                           # rows that hold nothing yet are read by nobody
+        cache[0, p + 1:] = NAN                           # unwritten rows must not be read
         given = [qkv, cache, torch.tensor([p], dtype=torch.int32), *angles, torch.ones(D), torch.ones(D),
                  torch.zeros(1, 1, dtype=torch.int32)]
         case(f"decode_attention/{name}", "decode_attention::DecodeAttention", step, given, grads=[], **attrs)
@@ -460,13 +460,13 @@ def attentions():
         case(f"attention_qkv/{name}", "attention::AttentionQkv",
              lambda x: composed(*[p[:, None] for p in x.split(D, -1)], causal)[:, 0], [qkv], [dy[:, 0]], causal=causal, **attrs)
 
-    # The first key is seen by every query. A key that a query does not see is no input of its result here, whatever it holds;
-    # PyTorch multiplies it by 0, or leaves it out, as its kernels happen to be.
+    # Every query sees the first key. A key that a query does not see must not affect its result here, whatever its value;
+    # PyTorch multiplies it by 0 or omits it, depending on the kernel.
     for causal in (False, True):
         kind = "causal" if causal else "full"
         for which in range(3):
-            # Whether a score of the largest number overflows depends on what it is multiplied with first. The gradient of values
-            # that are not finite: PyTorch's kernels differ, some take the sum over a row from the result.
+            # Whether a score with the largest number overflows depends on the order of multiplications. For values that are not finite,
+            # the gradients of PyTorch's kernels differ, because some take the sum over a row from the result.
             for v in SPECIAL[:5] + ([MAX, -MAX] if which == 2 else []) + [SUB]:
                 given = [random(f"attention{i}", 1, 1, T, D) for i in range(3)]
                 row = T - 1 if which == 0 else 0
@@ -494,7 +494,9 @@ def attentions():
 
 
 def images():
-    """A special value in each of some images; weights are ordinary, for padding is no pixel and PyTorch's kernels differ about 0 times it."""
+    """Images with a special value each. Weights are ordinary, because padding is not a pixel and PyTorch's kernels differ about 0 times a special
+    value.
+    """
     finite = [0.0, -0.0, SUB, MIN, 0.5]
     values = [NAN, INF, -INF, *finite]
     x = random("images", len(values), 2, 5, 4)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The same image kernels, through one OpenCL loader, on AetherCL and on another device: formats x kinds x samplers.
+"""Compares image kernels on AetherCL and on another device through one OpenCL loader: formats x kinds x samplers.
 
     OCL_ICD_FILENAMES=target/debug/libaethercl_icd.so:/usr/lib/…/libpocl.so python3 tools/image_differential.py [NAME OF THE OTHER PLATFORM]
 
-Needs pyopencl and numpy. Coordinates stay away from where the last bit of a product decides which texel is read; filtered values may differ by
-2^-7 of the largest texel, as the standard leaves the precision of weights open (devices have eight bits of them). Prints what differs, and a
-count; ends with 1 where AetherCL differs from both the other device and the standard's formula in f64.
+Needs pyopencl and numpy. Coordinates avoid places where the last bit of a product decides which texel is read. Filtered values may differ by
+2^-7 of the largest texel, because the standard does not define the precision of weights (devices have eight bits). Prints the differences and
+a count. Ends with 1 if AetherCL differs from both the other device and the standard's formula in f64.
 """
 import itertools
 import sys
@@ -53,7 +53,7 @@ def values(channel):
 
 
 def numbers(channel, raw):
-    """Texels' channels as numbers, by section 8.3 of OpenCL C."""
+    """Returns the texels' channels as numbers, by section 8.3 of OpenCL C."""
     top = {"SNORM_INT8": 127, "SNORM_INT16": 32767, "UNORM_INT8": 255, "UNORM_INT16": 65535}.get(channel, 1)
     return np.maximum(raw.astype(np.float64) / top, -1.0 if "NORM" in channel else -np.inf)
 
@@ -71,7 +71,7 @@ def colours(order, c):
 
 
 def formula(texels, order, layered, at, normalized, mode, linear):
-    """What the standard's formulas give in f64; texels are [z, y, x, channel] as the kind has them."""
+    """Computes the standard's formulas in f64. Texels are [z, y, x, channel], as the kind requires."""
     axes = texels.ndim - 1 - layered
     sizes = texels.shape[:-1][::-1]
     out = np.zeros((len(at), 4))
@@ -100,7 +100,7 @@ def formula(texels, order, layered, at, normalized, mode, linear):
 
 
 def stored(channel, raw, scale):
-    """What the copying kernel leaves in each channel."""
+    """Returns what the copying kernel writes to each channel."""
     if channel not in FLOATS:
         info = np.iinfo(TYPES[channel])
         # The sum of 32-bit integers wraps; smaller channels saturate.
@@ -129,7 +129,7 @@ class Run:
         d.image_type = getattr(cl.mem_object_type, kind)
         layered = kind.endswith("ARRAY")
         d.shape = (tuple(shape[:-1]) if layered else tuple(shape)) + (0,) * (3 - len(shape) + layered)
-        # Behind the shape, which sets it too.
+        # After the shape, which sets it too.
         d.array_size = shape[-1] if layered else 0
         d.pitches = (0, 0)
         d.buffer = None
@@ -182,7 +182,7 @@ def texels(rng, order, channel, shape):
 
 
 def coordinates(rng, shape, axes, normalized):
-    """From one image's width before to one behind, in steps whose products are not near a texel's border."""
+    """Returns coordinates from one image width before the image to one after it, in steps whose products are not close to a texel's border."""
     at = np.zeros((N, 4), np.float32)
     for d, n in enumerate(shape):
         cells = rng.integers(-n, 2 * n, N) + rng.choice([0.13, 0.31, 0.69, 0.87], N)
@@ -196,7 +196,7 @@ def main():
     own = Run(named["AetherCL"])
     other = next((Run(d) for n, d in named.items() if wanted.lower() in n.lower()), None)
     if other is None:
-        print(f"no platform named {wanted}; there are {', '.join(named)}")
+        print(f"no platform named {wanted}; platforms are {', '.join(named)}")
         return 2
     rng = np.random.default_rng(22)
     compared = differ = wrong = others = 0
@@ -220,7 +220,7 @@ def main():
                 wrong += not exact
                 if not exact:
                     i = np.abs(a - c).max(-1).argmax()
-                    print(f"formula: {kind} {order} {channel} {how} at {at[i]}: {a[i]}, not {c[i]}")
+                    print(f"formula: {kind} {order} {channel} {how} at {at[i]}: {a[i]}, expected {c[i]}")
                 if peer:
                     b = other.sample(kind, order, channel, host, at, how)
                     compared += 1
@@ -238,7 +238,7 @@ def main():
         a, b = own.copy(order, channel, host, 1.37), other.copy(order, channel, host, 1.37)
         c = stored(channel, host, 1.37)
         compared += 1
-        # One step of a normalised channel, as the standard lets implementations round otherwise.
+        # One step of a normalized channel, because the standard allows different rounding.
         bound = 1 if "NORM" in channel else np.abs(c).max() * 2e-3 if channel == "HALF_FLOAT" else 0
         far = lambda x, y: np.abs(x.astype(np.float64) - y.astype(np.float64)).max() > bound
         if far(a, c):

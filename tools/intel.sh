@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a command with Intel's CPU runtime as the only OpenCL platform it can see:
+# Runs a command with Intel's CPU runtime as the only visible OpenCL platform:
 #
 #     tools/intel.sh cargo nextest run -p netcl-tensor
 #
-# The runtime lives in the Python environment NETCL_INTEL_VENV (default: netcl/intel in the cache folder), which is made
-# on the first call (packages intel-opencl-rt and intel-cmplr-lib-rt, 830 MB). Needs python3 with venv; x86-64 only.
+# The runtime is in the Python environment NETCL_INTEL_VENV (default: netcl/intel in the cache folder), which is created
+# at the first call (packages intel-opencl-rt and intel-cmplr-lib-rt, 830 MB). Needs python3 with venv; x86-64 only.
 set -euo pipefail
 
 [ $# -gt 0 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -18,7 +18,7 @@ if [ ! -e "$library" ]; then
   [ -e "$library" ] || { echo "intel.sh: $library is missing after the installation" >&2; exit 1; }
 fi
 
-# The packages' own .icd files name a path of the machine they were built on, and bring an FPGA emulator: write one that is right.
+# The packages' own .icd files contain a path of the build machine and add an FPGA emulator, so write a correct one.
 venv=$(cd "$venv" && pwd)
 mkdir -p "$venv/netcl-icd"
 echo "$venv/lib/libintelocl.so" > "$venv/netcl-icd/intel-cpu.icd.$$"

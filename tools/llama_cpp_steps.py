@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What llama.cpp makes of GGUF files: greedy tokens behind a prompt, and the logits before the first of them. A test of `llm` compares.
+"""Prints llama.cpp's results for GGUF files: greedy tokens after a prompt, and the logits before the first token. A test of `llm` compares them.
 
     python3 tools/llama_cpp_steps.py STEPS ID,ID,… FILE …     # needs llama-cpp-python; LLAMA_CPP_LIB_PATH names a folder with its libraries
 
-Prints one JSON object a file: {"tokens": […], "logits": […]}, computed on the processor with keys and values in f32.
+Prints one JSON object per file: {"tokens": […], "logits": […]}, computed on the CPU with keys and values in f32.
 """
 import json
 import sys

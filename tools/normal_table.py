@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes crates/tensor/src/ops/include/normal.cl: the normal distribution's inverse in pieces. Needs mpmath.
 
-k is an odd number of 32 bits and p = k / 2^33 the probability of a value beyond z. A piece is an eighth of an octave of
-k: the number of leading zeros, then the three bits after the first one. Inside it z is a cubic in t, the next 24 bits as
-a fraction, that passes through the four Chebyshev nodes of the piece.
+k is an odd 32-bit number, and p = k / 2^33 is the probability of a value beyond z. A piece is an eighth of an octave of k, given by
+the number of leading zeros and the three bits after the first one. Within a piece, z is a cubic in t, the next 24 bits as a fraction.
+The cubic passes through the four Chebyshev nodes of the piece.
 """
 import pathlib
 import struct
@@ -14,13 +14,13 @@ OUT = pathlib.Path(__file__).parent.parent / "crates/tensor/src/ops/include/norm
 
 
 def z(p):
-    """The value that a normal variable exceeds with probability p."""
+    """Returns the value that a normal variable exceeds with probability p."""
     guess = mp.mpf(0) if p > 0.4 else mp.sqrt(-2 * mp.log(p))
     return mp.findroot(lambda x: mp.log(mp.erfc(x / mp.sqrt(2)) / 2) - mp.log(p), guess)
 
 
 def cubic(octave, eighth):
-    """Coefficients of t^0 to t^3."""
+    """Returns the coefficients of t^0 to t^3."""
     low = mp.mpf(8 + eighth) * mp.mpf(2) ** (28 - octave - 33)
     width = mp.mpf(2) ** (28 - octave - 33)
     nodes = [(1 - mp.cos((2 * i + 1) * mp.pi / 8)) / 2 for i in range(4)]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes sure that there is an OpenCL device:
+# Ensures that an OpenCL device exists:
 #
-#     tools/opencl.sh [NETCL]    # NETCL: the built program, which runs a kernel to be sure; without it only files are looked for
+#     tools/opencl.sh [NETCL]    # NETCL: the built program, which runs a kernel as a check; by default, only files are checked
 #
-# Where there is none: on Debian and Ubuntu installs PoCL, which runs OpenCL on the processor; elsewhere prints the command
+# If none exists, it installs PoCL on Debian and Ubuntu, which runs OpenCL on the CPU. On other systems it prints the command
 # and exits 1.
 set -euo pipefail
 
@@ -18,7 +18,7 @@ works() {
 }
 
 works "$@" && exit 0
-echo "No OpenCL device here." >&2
+echo "No OpenCL device was found." >&2
 packages="pocl-opencl-icd ocl-icd-libopencl1"
 if command -v apt-get >/dev/null; then
   as_root=
@@ -34,6 +34,6 @@ else
   exit 1
 fi
 works "$@" && exit 0
-echo "Still no OpenCL device. This is what netcl sees:" >&2
+echo "Still no OpenCL device. netcl reports:" >&2
 [ $# -gt 0 ] && "$1" doctor --quick >&2
 exit 1

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""The PyTorch side of `netcl bench`: a child process that times what it is asked, one JSON object a line.
+"""The PyTorch side of `netcl bench`: a child process that times requests, one JSON object per line.
 
     echo '{"op":"gemm","shape":[768,768,768],"layout":"NT","dtype":"f32"}' | python3 tools/peer.py
     python3 tools/peer.py --selftest
 
-A request has `op` and, where they apply, `shape`, `layout`, `pass`, `dtype` (f32, tf32, f16, bf16), `device` (cpu, cuda,
-cuda:1), `repeats` (samples, 5), `threads` (all), `min_ms` (a sample holds as many calls as fill it, 2), `sets` (buffer sets
-taken in turn, to stay out of caches, 1), `seed`, and any `id`, which comes back. The reply has `median_ms`, `min_ms`,
-`samples_ms` (per call), `calls` (per sample) and `peer`, or `error`. Tensors are random and made once: the same request
-again, as an interleaved measurement sends it, times the same buffers, warm.
+A request has `op` and, if they apply, `shape`, `layout`, `pass`, `dtype` (f32, tf32, f16, bf16), `device` (cpu, cuda,
+cuda:1), `repeats` (samples, 5), `threads` (all), `min_ms` (duration of a sample's calls, 2), `sets` (buffer sets
+used in turn, to avoid caches, 1), `seed`, and any `id`, which the reply repeats. The reply has `median_ms`, `min_ms`,
+`samples_ms` (per call), `calls` (per sample) and `peer`, or `error`. Tensors are random and created once: if the
+same request is repeated, as in an interleaved measurement, the same warm buffers are timed.
 
     hello                       versions, threads, devices
     gemm          [m,n,k]       layout NN, NT (B stored (n,k)), TN (A stored (k,m)), TT
     attention     [B,H,T,D]     causal (true), kv_heads (H), memory BTHD, QKV (parts of one product's result) or BHTD; backend default,
-                                cudnn, flash, efficient or math; the reply's names the one it took
+                                cudnn, flash, efficient or math; the reply names the one that was used
     conv2d        [N,C,H,W,O,I,J]  stride, padding, dilation (pairs), groups; channels_last; no gradient of images of four channels or fewer
     layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
     fuse          [rows,cols]   the expression `of` (TREES) through torch.compile, on CUDA as a graph of `calls` calls; the reply's backend
-                                says where that did not run
+                                says if that did not run
     experts [tokens,slots,experts,width,hidden] gated by SiLU, a loop over the experts as in transformers
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
@@ -33,7 +33,7 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
                                 softmax, log_softmax, cross_entropy, embedding, gelu (approximate), exp, tanh, …, add, mul
     quit
 `pass` is fwd, bwd (the backward alone, from saved tensors) or fwd+bwd. gemm, add, mul, copy and transpose write into a
-tensor that exists; the others allocate their result in each call, as eager PyTorch does. Nothing is printed but replies.
+existing tensor; the others allocate their result in each call, as eager PyTorch does. Only replies are printed.
 """
 import contextlib
 import importlib.util
@@ -50,11 +50,11 @@ A = torch.ops.aten
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 UNARY = {"exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": F.relu, "silu": F.silu}
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
-KEEP = 4                # prepared requests kept; more would pile up memory on the device
+KEEP = 4                # number of cached requests; more would use too much device memory
 
 
 class Bad(Exception):
-    """A request that cannot be measured as it stands."""
+    """A request that cannot be measured."""
 
 
 def need(value, count, what):
@@ -64,7 +64,7 @@ def need(value, count, what):
 
 
 class Request:
-    """One request's fields with their defaults, and the tensors it asks for."""
+    """A request's fields with their defaults, and the tensors that it needs."""
 
     def __init__(self, fields):
         self.fields = fields
@@ -90,7 +90,7 @@ class Request:
 
 
 def by_pass(r, make, fn, upstream=None):
-    """A closure that runs fn's pass over fresh inputs; bwd walks the graph of one forward again and again."""
+    """Returns a closure that runs fn's pass over fresh inputs. For bwd, it repeats the backward of one forward."""
     grad = r.pass_ != "fwd"
     inputs = make(grad)
     leaves = [t for t in inputs if t.requires_grad]
@@ -138,7 +138,7 @@ def attention(r):
             used.append(chosen(r, lambda: torch._fused_sdp_choice(q, k, v, is_causal=causal, enable_gqa=kv != h)))
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv != h)
     run = by_pass(r, make, fn)
-    if not used:                                          # nothing has run yet
+    if not used:                                          # if nothing has run yet
         run()
     run.backend = used[0]
     return run
@@ -159,7 +159,7 @@ def conv2d(r):
 
 
 def only(r):
-    """Within it attention has the backend that was asked for, and no other."""
+    """Restricts attention to the requested backend within the block."""
     name = r.get("backend", "default")
     if name == "default":
         return contextlib.nullcontext()
@@ -242,7 +242,7 @@ def experts(r):
 
 
 def into(fn, count):
-    """Element-wise over `count` inputs into an output that exists: what the arithmetic costs without an allocation."""
+    """Applies an elementwise function to `count` inputs with an existing output, to time the arithmetic without an allocation."""
     def build(r):
         if r.pass_ != "fwd":
             return by_pass(r, lambda grad: [r.randn(*r.shape, grad=grad) for _ in range(count)], fn)
@@ -305,7 +305,7 @@ class Gpt(torch.nn.Module):
 
 
 def family(config):
-    """transformers' model of a config.json, with the loss of netcl's."""
+    """Builds transformers' model of a config.json, with netcl's loss."""
     from transformers import AutoConfig, AutoModelForCausalLM
     config = dict(config)
     kind = config.pop("model_type")
@@ -326,13 +326,13 @@ def train(r):
     layers, heads, width, t, b, vocab = (r.get(k, d) for k, d in (
         ("layers", 4), ("heads", 4), ("width", 128), ("context", 64), ("batch", 12), ("vocab", 65)))
     if width % heads:
-        raise Bad(f"train: {heads} heads do not divide a width of {width}")
+        raise Bad(f"train: width {width} is not divisible by {heads} heads")
     if r.kind == "f16":
         raise Bad("train: f16 needs loss scaling, which is not measured here")
     model = (family(r.get("config", None)) if r.get("config", None) else Gpt(vocab, t, layers, heads, width)).to(r.device)
     clip, params = r.get("clip", 1.0), list(model.parameters())
     opt = torch.optim.AdamW(params, lr=1e-3, fused=True)
-    # Small models are bound by launches, which CUDA graphs take away.
+    # Small models are limited by launches, which CUDA graphs remove.
     small = r.device.type == "cuda" and sum(p.numel() for p in params) < 30e6
     mode = "reduce-overhead" if small else "default"
     run = torch.compile(model, mode=mode) if r.get("compile", False) else model
@@ -416,7 +416,7 @@ def vision(r):
 
 
 def generate(r):
-    """transformers' generate with its cache, from a prompt on."""
+    """Runs transformers' generate with its cache, starting from a prompt."""
     from transformers import AutoConfig, AutoModelForCausalLM
     config = dict(r.fields["config"])
     kind = config.pop("model_type")
@@ -450,7 +450,7 @@ def gelu_like(x, w):
     return x * 0.5 * ((x + x * x * x * 0.044715) * 0.7978846).tanh().add(1)
 
 
-# Inputs: w (rows, cols), r (cols), c (rows, 1), m a mask of (rows, cols). netcl has the same in crates/lab/src/bench/fuse.rs.
+# Inputs: w (rows, cols), r (cols), c (rows, 1), m a mask (rows, cols). crates/lab/src/bench/fuse.rs has the same expressions.
 TREES = {
     "chain_2": ("wr", lambda x, r: F.relu(x * r)),
     "chain_6": ("wwm", lambda x, y, m: torch.where(m, x.clamp(-0.5, 0.7) * 1.5 + y.abs(), y)),
@@ -468,7 +468,7 @@ TREES = {
 
 
 def graphed(r, make):
-    """The closure that `make` gives, on CUDA devices as a graph of r.calls calls, so that the host's time is not in theirs."""
+    """Returns the closure from `make`. On CUDA devices, it is a graph of r.calls calls, so that the host's time is not included."""
     calls = int(r.get("calls", 1))
     if r.device.type != "cuda":
         run = make()
@@ -493,7 +493,7 @@ def graphed(r, make):
 
 
 def fuse(r):
-    """An expression through torch.compile; eager where that does not run, which the reply's backend says."""
+    """Runs an expression through torch.compile, or eagerly if that fails, as the reply's backend says."""
     rows, n = need(r.shape, 2, "[rows,cols]")
     if r.get("of", None) not in TREES:
         raise Bad(f"of {r.get('of', None)}: expected one of {', '.join(TREES)}")
@@ -503,11 +503,11 @@ def fuse(r):
         shapes = {"w": (rows, n), "r": (n,), "c": (rows, 1)}
         return [r.randn(rows, n) > -0.5 if kind == "m" else r.randn(*shapes[kind], grad=grad) for kind in kinds]
     try:
-        import torch._functorch.config as functorch        # a backward that runs again and again keeps its buffers
+        import torch._functorch.config as functorch        # a repeated backward must keep its buffers
         functorch.donated_buffer = False
         run = graphed(r, lambda: by_pass(r, make, torch.compile(fn, dynamic=False)))
         run.backend = "torch.compile"
-    except Exception as e:                                 # no compiler on this machine, most often
+    except Exception as e:                                 # usually because this machine has no compiler
         run = by_pass(r, make, fn)
         run.backend = f"eager ({type(e).__name__})"
     return run
@@ -518,12 +518,13 @@ OPS = {"gemm": gemm, "fuse": fuse, "attention": attention, "conv2d": conv2d, "la
        "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw, "experts": experts,
        "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train,
        "vision": vision, "generate": generate}
-STEPS = ("train", "vision", "generate")                   # a sample is one call
+STEPS = ("train", "vision", "generate")                   # ops for which a sample is one call
 OPS |= {name: unary(fn) for name, fn in UNARY.items()}
 
 
 def evaluate(r):
-    """One op on given inputs: eager PyTorch in the storage type, as training calls it. With dy, its gradients, and those in f64."""
+    """Evaluates one op on given inputs: eager PyTorch in the storage type, as in training. With dy, also returns its gradients, and gradients in f64.
+    """
     def load(entry, dtype):
         count = 1
         for n in entry["shape"]:
@@ -570,7 +571,7 @@ def peer_name(device):
 
 
 def clock(device, fns, calls, turn):
-    """Milliseconds of one call, over `calls` calls that take the buffer sets in turn."""
+    """Returns the milliseconds per call, over `calls` calls that use the buffer sets in turn."""
     if device.type == "cuda":
         a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(device)
@@ -591,7 +592,7 @@ class Peer:
         self.ready = {}                                   # request -> (closures, calls per sample)
 
     def prepare(self, r):
-        """Buffers, closures and the number of calls that fill a sample, warmed up; kept for the next same request."""
+        """Returns buffers, closures and the number of calls that fill a sample, warmed up. They are cached for the same request."""
         shown = {k: v for k, v in r.fields.items() if k not in ("id", "repeats")}
         key = json.dumps(shown, sort_keys=True)
         if key in self.ready:
@@ -614,7 +615,7 @@ class Peer:
     def measure(self, fields):
         r = Request(fields)
         if r.device.type == "cuda" and not torch.cuda.is_available():
-            raise Bad("this PyTorch sees no CUDA device")
+            raise Bad("this PyTorch does not find a CUDA device")
         torch.set_num_threads(int(fields.get("threads", 0)) or len(os.sched_getaffinity(0)))
         torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
         with only(r):
@@ -623,7 +624,7 @@ class Peer:
                 torch.cuda.reset_peak_memory_stats(r.device)
             samples = [clock(r.device, fns, calls, i * calls) for i in range(max(1, int(fields.get("repeats", 5))))]
         if r.device.type == "cpu":
-            time.sleep(0.01)                              # OpenMP's threads spin a while after a loop: not into another's time
+            time.sleep(0.01)                              # OpenMP's threads keep spinning after a loop; do not count this for the next measurement
         echo = {k: fields[k] for k in ("id", "op", "shape", "layout", "pass", "dtype", "device") if k in fields}
         samples = [ms / getattr(fns[0], "calls", 1) for ms in samples]
         median = statistics.median(samples)
@@ -655,7 +656,7 @@ class Peer:
         try:
             fields = json.loads(line)
             if not isinstance(fields, dict) or "op" not in fields:
-                raise Bad("a request is an object with an op")
+                raise Bad("expected a JSON object with the field op")
             if fields["op"] == "hello":
                 return self.hello()
             if fields["op"] == "evaluate":
@@ -663,7 +664,7 @@ class Peer:
             if fields["op"] not in OPS:
                 raise Bad(f"op {fields['op']}: expected one of {', '.join(sorted(OPS))}")
             return self.measure(fields)
-        except Exception as e:                            # the caller gets every failure as a reply, out of memory too
+        except Exception as e:                            # every failure becomes a reply, including out of memory
             self.ready.clear()
             echo = {k: fields[k] for k in ("id", "op") if isinstance(fields, dict) and k in fields}
             return {**echo, "error": f"{type(e).__name__}: {e}"[:500]}
@@ -681,7 +682,7 @@ def serve():
 
 
 def selftest():
-    """Every op and pass on each device here, small; and that bad requests get an error, not a crash."""
+    """Runs every op and pass on each device with small sizes. Checks that invalid requests give an error instead of a crash."""
     peer = Peer()
     assert peer.hello()["torch"]
     shapes = {"vision": [2, 3, 32, 32], "gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "conv2d": [2, 8, 9, 7, 6, 3, 2], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
@@ -715,14 +716,14 @@ def selftest():
                     assert reply.get("median_ms", 0) > 0, (backend, reply)
                     named.setdefault(backend, set()).add(reply["backend"])
         assert named["flash"] == {"flash"} and named["math"] == {"math"} and named["default"] <= set(BACKENDS) | {"default"}, named
-        if device == "cpu":                               # refused, and what was allowed before is allowed again
+        if device == "cpu":                               # the request is rejected, and the earlier setting is restored
             assert "error" in peer.answer(json.dumps({"op": "attention", "shape": [1, 4, 8, 8], "backend": "cudnn"}))
             assert "error" not in peer.answer(json.dumps({"op": "attention", "shape": [1, 4, 8, 8]}))
     for bad in ("not json", "[1]", '{"op":"nothing"}', '{"op":"gemm","shape":[1]}', '{"op":"gemm","shape":[4,4,4],"dtype":"f8"}',
                 '{"op":"train","width":10,"heads":3}', '{"op":"gemm","shape":[4,4,4],"layout":"XX"}',
                 '{"op":"attention","shape":[1,4,8,8],"backend":"fast"}', '{"op":"attention","shape":[1,4,8,8],"memory":"TBHD"}'):
         assert "error" in peer.answer(bad), bad
-    print(f"{count} measurements and 9 refusals as they should be: {peer.hello()['peer']}")
+    print(f"{count} measurements and 9 rejections are correct: {peer.hello()['peer']}")
 
 
 if __name__ == "__main__":

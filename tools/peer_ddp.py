@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokens a second that PyTorch trains on several GPUs of one machine: the peer of `netcl train --devices nvidia:0,nvidia:1`.
+"""Measures PyTorch's training throughput in tokens per second on several GPUs of one machine: the peer of `netcl train --devices nvidia:0,nvidia:1`.
 
     torchrun --standalone --nproc-per-node 2 tools/peer_ddp.py --layers 12 --heads 12 --width 768 --batch 64
-    python3 tools/peer_ddp.py --batch 64                                     # one GPU, to compare with
+    python3 tools/peer_ddp.py --batch 64                                     # one GPU, for comparison
 
-DistributedDataParallel over NCCL (gloo without CUDA), torch.compile, bf16 autocast, clipping, fused AdamW; `--batch` sequences a GPU. The
-first rank prints one JSON object: tokens a second of all GPUs, and the seconds of a step.
+DistributedDataParallel over NCCL (gloo without CUDA), torch.compile, bf16 autocast, clipping, fused AdamW; `--batch` sequences per GPU. The
+first rank prints one JSON object: tokens per second of all GPUs, and seconds per step.
 """
 import argparse
 import contextlib

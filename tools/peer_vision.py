@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Images a second that PyTorch trains on this machine's processor, eager: the peer of `netcl train --preset mnist-cnn` and `cifar10-resnet18`.
+"""Measures PyTorch's eager training throughput in images per second on this machine's CPU: the peer of `netcl train --preset mnist-cnn` and `cifar10-resnet18`.
 
     python3 tools/peer_vision.py [mnist-cnn|resnet18-small|mobilenet-v2-small] [steps]      # needs torch
 
-Batches of 64, AdamW, random images that are made beforehand; contiguous and channels_last, of which the better one counts.
+Batches of 64, AdamW, random images that are created beforehand; contiguous and channels_last, and the faster one counts.
 """
 import sys
 import time
@@ -40,7 +40,7 @@ class Inverted(nn.Module):
 
 
 def mobilenet():
-    """Sandler et al. 2018; the first convolution and the stage of 24 channels keep the size, for images of 32 pixels."""
+    """MobileNetV2 (Sandler et al. 2018). The first convolution and the stage of 24 channels keep the size, for images of 32 pixels."""
     layers, a = [*conv(3, 32), nn.ReLU6(inplace=True)], 32
     for expansion, b, blocks, stride in ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
         for i in range(blocks):

@@ -1,4 +1,4 @@
-/* What tools/ptx_check.sh needs of OpenCL C's library, whose functions are the driver's. */
+/* Replacements for the functions of OpenCL C's library that a driver provides, for tools/ptx_check.sh. */
 #define asm __asm__
 #define get_local_id(d) ((size_t)__nvvm_read_ptx_sreg_tid_x())
 #define get_group_id(d) ((size_t)((d) == 0 ? __nvvm_read_ptx_sreg_ctaid_x() : (d) == 1 ? __nvvm_read_ptx_sreg_ctaid_y() : __nvvm_read_ptx_sreg_ctaid_z()))
@@ -19,7 +19,7 @@
 #define dot(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
 #define convert_int4_rte(v) ((int4)(__nvvm_f2i_rn((v).x), __nvvm_f2i_rn((v).y), __nvvm_f2i_rn((v).z), __nvvm_f2i_rn((v).w)))
 #define fabs(x) __builtin_fabsf(x)
-/* Functions of numbers and of vectors of four. */
+/* Functions of scalars and of vectors of four. */
 #define ANY static inline __attribute__((overloadable))
 #define OF_FOUR(f, x) ((float4)(f((x).x), f((x).y), f((x).z), f((x).w)))
 ANY float fma_(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -37,7 +37,7 @@ ANY float4 exp2_(float4 x) { return OF_FOUR(exp2_, x); }
 #define fma fma_
 #define fmax fmax_
 #define exp exp_
-/* Halves in device memory. */
+/* Access to halves in device memory. */
 static inline float half_at_(__global const ushort *p) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(*p));

@@ -1,14 +1,14 @@
 #!/bin/bash
-# What ptxas makes of the sm_90 kernels, without a GPU: registers, spills, instructions, and its notes C75xx (serialised wgmma), which fail.
-# Before and after a change of a text, the two lists side by side show what it costs.
+# Shows ptxas's results for the sm_90 kernels, without a GPU: registers, spills, instructions. Its notes C75xx (serialized wgmma) are failures.
+# Compare the lists before and after a change of a kernel's source to see its cost.
 #
-#   cargo test -p netcl-tensor --lib -- --ignored texts_for_the_assembler    # writes the texts, prints the folder
+#   cargo test -p netcl-tensor --lib -- --ignored texts_for_the_assembler    # writes the sources, prints the folder
 #   PTXAS=/path/to/ptxas tools/ptx_check.sh FOLDER
 #
 # Needs clang 15 or newer (CLANG, default clang-15) and ptxas 12.4 or newer (PTXAS; pip package nvidia-cuda-nvcc). The driver
-# has a compiler of its own, so its registers differ a little; its assembler is this one. ptxas takes at most 48 KiB of local memory, so
-# arrays are declared shorter than they are: no instruction depends on it.
-# With nvdisasm (NVDISASM; beside ptxas in the CUDA toolkit) instructions are counted as well.
+# has its own compiler, so its registers differ a little, but it uses the same assembler. ptxas takes at most 48 KiB of local memory, so
+# arrays are declared shorter than they are; no instruction depends on their size.
+# With nvdisasm (NVDISASM; next to ptxas in the CUDA toolkit), instructions are counted as well.
 set -u
 folder=${1:?the folder with the texts}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,7 +20,7 @@ for text in "$folder"/*.cl; do
   "${CLANG:-clang-15}" -x cl -cl-std=CL1.2 -O3 --target=nvptx64-nvidia-nvcl -Xclang -target-cpu -Xclang sm_86 \
     -Xclang -target-feature -Xclang +ptx75 -Xclang -finclude-default-header -include "$here/ptx_check.h" -DNVIDIA_CC=90 -cl-mad-enable \
     -ffp-contract=fast -w -S -o "$work/a.ptx" "$text" 2>"$work/log" || { echo "$name: clang"; head -20 "$work/log"; failed=1; continue; }
-  # What Kernel::reload does; clang leaves out .reqntid, so the text's first lines say how many items each kernel has.
+  # Like Kernel::reload; clang omits .reqntid, so the source's first lines state the work-items of each kernel.
   awk -v items="$(sed -n 's,^// items ,,p' "$text")" '
     BEGIN { n = split(items, part, " "); for (i = 1; i <= n; i++) { split(part[i], kv, "="); count[kv[1]] = kv[2] } }
     { gsub("//@", "") }

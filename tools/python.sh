@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package, installs it into clean environments and tests it there.
-#   tools/python.sh [PYTHON…]      the interpreters to test with, `python3` where none is named
-# The wheel is left in target/wheels. NETCL_TEST_DEVICE names the device of the tests, the simulated GPU where it names none.
+#   tools/python.sh [PYTHON…]      the interpreters to test with [default: python3]
+# The wheel remains in target/wheels. NETCL_TEST_DEVICE is the device of the tests [default: the simulated GPU].
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pythons=("$@")
@@ -19,11 +19,11 @@ for python in "${pythons[@]}"; do
   rm -rf "$venv"
   "$python" -m venv "$venv"
   "$venv/bin/pip" install --quiet "$wheel" pytest mypy
-  # From a folder without the sources: what is tested is what the wheel holds.
+  # Runs in a folder without the sources, so that the wheel's contents are tested.
   (cd "$work" && "$PWD/${venv##*/}/bin/python" -m pytest --quiet --no-header -p no:cacheprovider ../../python/tests)
   (cd "$work" && "$PWD/${venv##*/}/bin/python" -m netcl._stubs --check)
   (cd python && "../$venv/bin/mypy" --cache-dir "../$work/mypy" netcl)
-  # Types of the standard library that mypy has are those of later versions.
+  # mypy has the standard library's types of later Python versions.
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || continue
   (cd "$work" && "$PWD/${venv##*/}/bin/stubtest" netcl --ignore-disjoint-bases --mypy-config-file ../../python/pyproject.toml)
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes docs/first-screen.svg, the picture at the head of README.md: the loss of a run on a processor, and speed beside peers.
+"""Writes docs/first-screen.svg, the picture at the head of README.md: the loss of a run on a CPU, and speed compared with peers.
 
-The figures are those of docs/log/training.md, under the headings named below. Grey and blue are chosen for contrast on white and on
+The numbers come from docs/log/training.md, from the sections named below. Gray and blue are chosen for contrast on white and on
 black, so that one file serves light and dark pages.
 
     python3 tools/readme_picture.py
@@ -9,7 +9,7 @@ black, so that one file serves light and dark pages.
 
 import pathlib
 
-# "nanoGPT's character recipe for processors": 2 cores of an AMD EPYC (Zen 3), PoCL 3.1; the recipe's own figure is about 1.88.
+# Section "nanoGPT's character recipe for processors": 2 cores of an AMD EPYC (Zen 3), PoCL 3.1; the recipe reports about 1.88.
 LOSS = [(250, 2.4445), (500, 2.2755), (750, 2.1586), (1000, 2.0616), (1250, 1.9782), (1500, 1.9370), (1750, 1.9112), (2000, 1.8876)]
 PUBLISHED = 1.88
 
@@ -36,7 +36,7 @@ def loss(left, top, width, height):
     low, high, last = 1.8, 2.5, LOSS[-1][0]
     x = lambda step: left + width * step / last
     y = lambda value: top + height * (high - value) / (high - low)
-    out = [text(left, top - 30, "Validation loss, training on two processor cores", weight="bold")]
+    out = [text(left, top - 30, "Validation loss, training on two CPU cores", weight="bold")]
     for value in [1.8, 2.0, 2.2, 2.4]:
         out.append(f'<line x1="{left}" x2="{left + width}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="{FAINT}" stroke-opacity="0.35"/>')
         out.append(text(left - 8, y(value) + 4, f"{value:.1f}", "end"))
@@ -56,7 +56,7 @@ def loss(left, top, width, height):
 def speed(left, top, width, height):
     most = max(own for _, _, own, _ in SPEED)
     row = height / len(SPEED)
-    out = [text(left, top - 30, "Training GPT-2 124M on an H200, thousand tokens a second", weight="bold")]
+    out = [text(left, top - 30, "Training GPT-2 124M on an H200, thousand tokens per second", weight="bold")]
     for i, (what, peer, own, other) in enumerate(SPEED):
         y = top + i * row
         out.append(text(left, y + 2, f"{what}, {own / other:.2f} times {peer}", size=12))
@@ -71,7 +71,7 @@ def speed(left, top, width, height):
 def main():
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
-        "<title>Loss of a run on a processor, and training speed beside torch.compile and llm.c</title>",
+        "<title>Loss of a run on a CPU, and training speed compared with torch.compile and llm.c</title>",
         *loss(44, 48, 330, 224),
         *speed(430, 48, 420, 265),
         "</svg>",

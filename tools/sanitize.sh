@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs the op suite on Oclgrind, a simulated OpenCL device, and fails when it reports anything: a data race, an access
+# Runs the op suite on Oclgrind, a simulated OpenCL device, and fails if it reports anything: a data race, an access
 # outside a buffer, a value that was never written, a barrier that not every work-item reached.
 #
-#     tools/sanitize.sh [FILTER]...     # FILTER: substrings of test names; without one every test
+#     tools/sanitize.sh [FILTER]...     # FILTER: substrings of test names; [default: every test]
 #
-# Each test runs alone, with its own log, twice: optimised for races and bounds, and unoptimised for values never written,
-# because Oclgrind's check for those knows neither `freeze` nor shuffles that narrow, which the optimiser makes. It also
-# takes a new buffer in an old one's place for the old one, so nothing is freed then. See NETCL_EXACT_MEMORY.
-# Needs the package oclgrind. OCLGRIND_ICD names liboclgrind-rt-icd.so where it is not found. KEEP=DIR keeps the logs,
-# LIMIT is the seconds a test may take (1800). PACKAGES names the crates (netcl-tensor).
+# Each test runs alone, with its own log, twice: optimized for races and bounds, and unoptimized for uninitialized values.
+# Oclgrind's check for those does not support `freeze` and narrowing shuffles, which the optimizer generates. It also
+# mistakes a new buffer at an old address for the old one, so nothing is freed in that run. See NETCL_EXACT_MEMORY.
+# Needs the package oclgrind. OCLGRIND_ICD is the path of liboclgrind-rt-icd.so if it is not found. KEEP=DIR keeps the logs,
+# LIMIT is the time limit of a test in seconds (1800). PACKAGES are the crates (netcl-tensor).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,20 +22,20 @@ work=${KEEP:-$(mktemp -d)}
 mkdir -p "$work"
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT
 
-# The `oclgrind` command preloads its own libOpenCL, which a program that loads the library at run time does not see; the
-# same checks through the ICD loader are these variables.
+# The `oclgrind` command preloads its own libOpenCL, which does not affect a program that loads the library at run time.
+# These variables enable the same checks through the ICD loader.
 mkdir -p "$work/icd" && echo "$icd" > "$work/icd/oclgrind.icd"
 export OCL_ICD_VENDORS=$work/icd LD_LIBRARY_PATH=$(dirname "$icd")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export OCLGRIND_CHECK_API=1 OCLGRIND_MAX_ERRORS=20 OCLGRIND_NUM_THREADS=1 RUST_BACKTRACE=0
-# What NVIDIA's devices have, the least of the large ones: Oclgrind's own 32 KiB hold no tile of attention's widest heads.
+# The size on NVIDIA's devices, the smallest of the large GPUs: Oclgrind's default of 32 KiB is too small for attention's widest heads.
 export OCLGRIND_LOCAL_MEM_SIZE=$((48 << 10))
-# Small groups have every barrier that larger ones have, at a fraction of the time; 128 is what the largest kernel needs. The
-# race check walks all memory after each kernel, staging included, whose size follows the device's.
+# Small groups execute the same barriers as larger ones, in a fraction of the time; the largest kernel needs 128. The
+# race check scans all memory after each kernel, including staging memory, whose size depends on the device's.
 export OCLGRIND_MAX_WGSIZE=128
 export NETCL_CACHE_DIR=$work/cache NETCL_NO_CACHE=1
 
 for package in ${PACKAGES:-netcl-tensor}; do
-  # TEST_BINARY: tests that were built elsewhere.
+  # TEST_BINARY: tests from another build.
   binary=${TEST_BINARY:-$(cargo test --locked --package "$package" --lib --no-run --message-format=json 2>"$work/build.log" |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)}
   [ -x "$binary" ] || { cat "$work/build.log" >&2; echo "sanitize: the tests of $package did not build" >&2; exit 1; }
@@ -45,12 +45,12 @@ filters=$(printf '%s\n' "$@")
 if [ $# -gt 0 ]; then grep -F -e "$filters" "$work/all" > "$work/tests"; else cp "$work/all" "$work/tests"; fi
 [ -s "$work/tests" ] || { echo "sanitize: no test matches" >&2; exit 2; }
 
-# One line "<state> <reports> <seconds> <test> <check>". A test that touches no device writes no log, and counts as quiet.
+# One line "<state> <reports> <seconds> <test> <check>". A test that does not use a device does not write a log, and counts as quiet.
 run_one() {
   local work=$1 test=$2 binary=$3 check=$4 started=$SECONDS state=ok reports
   local log=$work/${test//::/.}.$check
   local memory=$((64 << 20))
-  # Past its memory Oclgrind hands out none and says nothing; these hold millions of parameters.
+  # If its memory is exhausted, Oclgrind's allocations fail silently; these tests have millions of parameters.
   [[ $test == *optimizer* ]] && memory=$((1 << 30))
   case $check in
     races) export OCLGRIND_DATA_RACES=1 OCLGRIND_GLOBAL_MEM_SIZE=$memory NETCL_EXACT_MEMORY=1 ;;

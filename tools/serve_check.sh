@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# `netcl serve` asked by the programs of others: the clients `openai`, `ollama`, `litellm` and `instructor`, and its pages in headless Chromium.
+# Tests `netcl serve` with other programs: the clients `openai`, `ollama`, `litellm` and `instructor`, and its pages in headless Chromium.
 #
 #     tools/serve_check.sh NETCL [MODEL]
 #
-# MODEL is a folder or file with a chat template; without it a small model of the data beside the repository, or one that is trained here, with a template
-# that calls functions. CHROMIUM names a browser, without it playwright's own is fetched; SCREENSHOTS a folder for pictures; AXE axe-core's axe.min.js.
+# MODEL is a folder or file with a chat template. By default, it is a small model from the folder next to the repository, or one that is trained here,
+# with a template that supports function calls. CHROMIUM is a browser [default: Playwright's own, which is downloaded]; SCREENSHOTS is a folder for
+# pictures; AXE is axe-core's axe.min.js.
 set -euo pipefail
 netcl=$(realpath "$1")
 cd "$(dirname "$0")/.."
@@ -24,7 +25,7 @@ import sys
 letters = "".join(map(chr, range(32, 127)))
 open(sys.argv[1], "w", encoding="ascii").writelines(f"{i} {letters}\nassistant: The cat sat.\n" for i in range(300))
 PY
-    # Large enough that an answer can be stopped before it ends.
+    # Large enough that the test can stop an answer before it ends.
     "$netcl" train --preset char-cpu --layers 4 --heads 4 --width 256 --context 512 --batch 2 --warmup 5 --steps 20 --eval-batches 2 --sample-every 0 \
       --vocab 128 --data "$work/text.txt" --out "$work/run" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     cp -r "$work"/run/checkpoints/step-* "$model"
@@ -56,6 +57,6 @@ wait "$server"
 server=
 
 if [ -z "${CHROMIUM:-}" ]; then
-  "$python" -m playwright install chromium >"$work/log" 2>&1 || { tail -n 5 "$work/log"; echo "tools/serve_check.sh: no browser; CHROMIUM names one" >&2; exit 1; }
+  "$python" -m playwright install chromium >"$work/log" 2>&1 || { tail -n 5 "$work/log"; echo "tools/serve_check.sh: no browser was found; set CHROMIUM" >&2; exit 1; }
 fi
 "$python" tools/serve_page_check.py --netcl "$netcl" --model "$model" ${CHROMIUM:+--chromium "$CHROMIUM"} ${SCREENSHOTS:+--screenshots "$SCREENSHOTS"} ${AXE:+--axe "$AXE"}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Official clients against a running `netcl serve`: python tools/serve_clients.py http://127.0.0.1:8080 [MODEL]
+"""Tests a running `netcl serve` with official clients: python tools/serve_clients.py http://127.0.0.1:8080 [MODEL]
 
-Needs `pip install openai`; the parts for `ollama`, `jsonschema`, `litellm` and `instructor` run where those packages are. The model needs a chat template; what it says does not
-matter. Ends with 1 and the failed checks if one fails.
+Needs `pip install openai`; the parts for `ollama`, `jsonschema`, `litellm` and `instructor` run if those packages are installed. The model
+needs a chat template; its answers do not matter. Ends with 1 and lists the failed checks if one fails.
 """
 
 import importlib.util
@@ -63,7 +63,7 @@ def logprobs(client, model):
     )
     content = answer.choices[0].logprobs.content
     assert len(content) == answer.usage.completion_tokens and all(len(t.top_logprobs) == 2 for t in content)
-    assert all(t.logprob == t.top_logprobs[0].logprob <= 0 for t in content), "the likeliest token was not taken"
+    assert all(t.logprob == t.top_logprobs[0].logprob <= 0 for t in content), "the most likely token was not chosen"
 
 
 @check
@@ -88,7 +88,7 @@ def schemas(client, model):
     form["json_schema"]["schema"] = {"type": "array", "uniqueItems": True}
     try:
         client.chat.completions.create(model=model, messages=USER, response_format=form)
-        raise AssertionError("a keyword that cannot be enforced was taken")
+        raise AssertionError("a keyword that cannot be enforced was accepted")
     except openai.BadRequestError as error:
         assert "uniqueItems" in error.message
 
@@ -99,7 +99,7 @@ def tools(client, model):
     try:
         answer = client.chat.completions.create(model=model, messages=USER, tools=[tool], max_tokens=8)
     except openai.BadRequestError as error:
-        # A template without calls of functions is said, not passed over.
+        # A template without function calls gives an error, not silence.
         assert error.param == "tools", error
         return
     assert answer.choices[0].finish_reason in ("stop", "length", "tool_calls")
@@ -120,7 +120,7 @@ def tools(client, model):
         value = json.loads(call.arguments)
         assert call.name == "person" and value["name"] in ("ada", "bob") and 0 <= value["n"] <= 9 and len(value) == 2
         assert "".join(d.function.arguments or "" for d in deltas) == call.arguments and len(deltas) > 2
-    assert whole > 0, "no call was complete"
+    assert whole > 0, "none of the calls was complete"
     other = {"type": "function", "function": {"name": "other", "parameters": SCHEMA}}
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "person"}}]}
     choice = {"type": "allowed_tools", "allowed_tools": allowed}
@@ -159,7 +159,7 @@ def errors(client, model):
     ]:
         try:
             client.chat.completions.create(**ask)
-            raise AssertionError(f"{kind.__name__} did not come")
+            raise AssertionError(f"{kind.__name__} was not raised")
         except kind as error:
             assert error.body and error.body["message"]
             code = error.code
@@ -205,7 +205,7 @@ def litellm(client, model):
     if not has("litellm"):
         print("skipped: litellm (pip install litellm)")
         return
-    # Prices are of no interest here, and would be fetched.
+    # Prices are not needed here and would be downloaded.
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     import litellm as package
 
@@ -238,7 +238,7 @@ def instructor(client, model):
         name: Literal["ada", "bob"]
         n: int = pydantic.Field(ge=0, le=9)
 
-    # Schemas for all models; calls of functions where the template has them.
+    # Schemas for all models; function calls if the template supports them.
     calls = client.models.retrieve(model).netcl["tools"]
     for mode in [package.Mode.JSON_SCHEMA] + [package.Mode.TOOLS] * calls:
         own = package.from_openai(client, mode=mode)
@@ -262,7 +262,7 @@ def main():
         try:
             function(client, model)
             print(f"ok: {function.__name__}")
-        except Exception as error:  # the next ones are checked all the same
+        except Exception as error:  # the next checks still run
             failed += 1
             print(f"FAILED: {function.__name__}: {type(error).__name__}: {error}")
     print(f"openai {openai.__version__}: {len(CHECKS) - failed} of {len(CHECKS)} passed")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times of short completions alone and with hostile clients.
+"""Measures short completions alone and with hostile clients.
 
     netcl serve -m MODEL --port 8765 &
     python3 tools/serve_hostile.py 127.0.0.1:8765 1500
     python3 tools/serve_hostile.py 127.0.0.1:8765 20 stalled
 
-Without a word after the count, eight clients send hostile JSON schemas. With `stalled`, each request is sent right after those of 40 clients
-that ask for long streamed answers and read nothing. Prints p50, p99 and the maximum of both series, and what became of the hostile requests.
+By default, eight clients send hostile JSON schemas. With `stalled`, each request is sent right after those of 40 clients
+that request long streamed answers and do not read them. Prints p50, p99 and the maximum of both series, and the results of the hostile requests.
 """
 
 import http.client
@@ -47,7 +47,7 @@ def series(host, count):
 
 
 def hostile(i):
-    """Schema number `i`; no two are equal, so that no cache answers."""
+    """Returns schema number `i`. All are different, so that a cache cannot answer."""
     rng = random.Random(i)
     kind = i % 9
     if kind == 0:
@@ -94,7 +94,7 @@ def attack(host, worker, stop, counts):
 
 
 def stall(host):
-    """A client that asks for a long answer and reads nothing of it."""
+    """A client that requests a long answer and does not read it."""
     body = json.dumps({"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True})
     name, port = host.rsplit(":", 1)
     connection = socket.create_connection((name, int(port)))
@@ -104,14 +104,14 @@ def stall(host):
 
 
 def behind_stalled(host):
-    """Seconds of a short request after those of stalled readers, and of another one after it."""
+    """Returns the seconds of a short request after those of stalled readers, and of another one after it."""
     connections = [stall(host) for _ in range(STALLED)]
-    # The server has read all of their requests.
+    # By now, the server has read all of their requests.
     time.sleep(0.1)
     first, second = short(host), short(host)
     for connection in connections:
         connection.close()
-    # Their texts have ended.
+    # By now, their texts have ended.
     short(host)
     return first, second
 

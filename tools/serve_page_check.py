@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Drives the chat page of `netcl serve` in headless Chromium: send, stream, stop, retry, edit, reload, keyboard, 360 px, and a server that goes.
+"""Drives the chat page of `netcl serve` in headless Chromium: send, stream, stop, retry, edit, reload, keyboard, 360 px, and a server that stops.
 
     pip install playwright            # Chromium itself may be the system's: --chromium /usr/bin/chromium
     python tools/serve_page_check.py --netcl target/release/netcl --model FOLDER --screenshots DIR
 
-FOLDER is a model with or without a chat template; any answers will do. The script starts the server itself, on a free port, and ends it. It
-fails with the first thing that is not so. With --axe FILE, the axe.min.js of the npm package axe-core, both pages are held to its rules as well, in
+FOLDER is a model with or without a chat template; the answers do not matter. The script starts the server on a free port, and stops it. It
+fails at the first deviation. With --axe FILE, the axe.min.js of the npm package axe-core, both pages are also checked by its rules, in
 light and dark.
 """
 
@@ -20,13 +20,13 @@ from playwright.sync_api import expect, sync_playwright
 
 
 def start(netcl, model, more=()):
-    """The server, and its address, which is its first line."""
+    """Returns the server and its address, which is its first line of output."""
     server = subprocess.Popen([netcl, "serve", "-m", model, "--port", "0", *more], stdout=subprocess.PIPE, text=True)
     return server, server.stdout.readline().strip()
 
 
 def wait(page, what, seconds=60):
-    """Until an expression is true. Playwright's own wait is refused by the page's policy, which forbids `eval`."""
+    """Waits until an expression is true. The page's policy forbids `eval`, which Playwright's own wait needs."""
     end = time.monotonic() + seconds
     while not page.evaluate(what):
         assert time.monotonic() < end, what
@@ -34,7 +34,7 @@ def wait(page, what, seconds=60):
 
 
 def accessible(page, axe, what):
-    """No rule of axe-core is broken, in both colours."""
+    """Checks that no rule of axe-core is violated, in both color schemes."""
     if axe is None:
         return
     page.evaluate(axe)
@@ -43,7 +43,7 @@ def accessible(page, axe, what):
         found = page.evaluate("axe.run(document)")
         broken = [f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:120]}" for rule in found["violations"] for node in rule["nodes"]]
         assert not broken, f"{what}, {scheme}:\n" + "\n".join(broken)
-        print(f"axe-core: {what}, {scheme}: {len(found['passes'])} rules hold, {len(found['incomplete'])} it cannot tell")
+        print(f"axe-core: {what}, {scheme}: {len(found['passes'])} rules pass, {len(found['incomplete'])} are undecided")
 
 
 def check(page, url, server, pictures, axe):
@@ -54,7 +54,7 @@ def check(page, url, server, pictures, axe):
     wait(page, "document.querySelectorAll('#model option').length > 0")
     answers, own = page.locator(".message.assistant"), page.locator(".message.user")
 
-    # Keyboard alone: the box has the focus, Enter sends.
+    # Keyboard only: the box has the focus, Enter sends.
     page.get_by_role("button", name="Settings", exact=True).click()
     page.locator("[name=max_tokens]").fill("20")
     page.locator("[name=seed]").fill("7")
@@ -75,11 +75,11 @@ def check(page, url, server, pictures, axe):
     expect(page.locator(".message.assistant .actions")).to_be_visible(timeout=60_000)
     assert page.evaluate("current.messages.length") == 2 and page.evaluate("current.messages[1].content") == first
 
-    # Stop ends the answer and keeps what is there.
+    # Stop ends the answer and keeps its text so far.
     page.get_by_role("button", name="Settings", exact=True).click()
     page.locator("[name=max_tokens]").fill("")
     page.get_by_role("button", name="Settings", exact=True).click()
-    # A small model is done before a program beside the browser has seen that it writes.
+    # A small model finishes before a program outside of the browser can see that it writes.
     page.evaluate("""() => new MutationObserver((_, observer) => { if (document.querySelector('#state').textContent === 'Writing') {
         observer.disconnect(); document.querySelector('#text').dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true })); } }
         ).observe(document.querySelector('#state'), { childList: true, characterData: true, subtree: true })""")
@@ -98,7 +98,7 @@ def check(page, url, server, pictures, axe):
     page.keyboard.press("Escape")
     expect(own).to_have_count(1)
 
-    # What models write is text, never markup.
+    # A model's output is shown as text, never as markup.
     page.evaluate("""() => { current.messages.push({ role: 'assistant', content:
         '<img src=x onerror=alert(1)> **bold** [x](javascript:alert(1)) [y](https://example.com/)\\n\\n- one\\n- two\\n\\n```python\\nprint(1)\\n```' }); save(); drawTalk(); }""")
     assert answers.last.locator("img").count() == 0 and answers.last.locator("a").count() == 1
@@ -118,7 +118,7 @@ def check(page, url, server, pictures, axe):
     page.emulate_media(color_scheme="dark")
     page.screenshot(path=pictures / "chat-dark.png")
 
-    # A narrow window has nothing that is wider, also with the panels open.
+    # A narrow window does not contain anything wider, also with open panels.
     page.set_viewport_size({"width": 360, "height": 700})
     page.get_by_role("button", name="Settings", exact=True).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -135,7 +135,7 @@ def check(page, url, server, pictures, axe):
     accessible(page, axe, "the device's page")
     page.set_viewport_size({"width": 1000, "height": 800})
 
-    # The server goes: it is said, and what was typed is there.
+    # If the server stops, the page says so and keeps the typed text.
     page.goto(url)
     wait(page, "document.querySelectorAll('#model option').length > 0")
     server.terminate()
@@ -152,7 +152,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--netcl", default="target/release/netcl")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--chromium", help="the browser's program; without it playwright's own")
+    parser.add_argument("--chromium", help="browser executable [default: Playwright's own]")
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
     parser.add_argument("--screenshots", type=Path, default=Path(tempfile.mkdtemp()))
     args = parser.parse_args()
@@ -165,7 +165,7 @@ def main():
             browser.close()
     finally:
         server.kill()
-    print(f"the page does what it should; pictures are in {args.screenshots}")
+    print(f"all checks of the page passed; pictures are in {args.screenshots}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pictures of the pages of `netcl serve` for the guide, in light, dark and 360 px: docs/serve-*.png.
+"""Takes pictures of the pages of `netcl serve` for the guide, in light, dark and 360 px: docs/serve-*.png.
 
     python tools/serve_pictures.py --netcl target/release/netcl --model FOLDER [--chromium /usr/bin/chromium] [--out docs]
 
-FOLDER is a model with a chat template; what stands in the pictures is what it wrote and what its device did. Needs `pip install playwright`.
+FOLDER is a model with a chat template; the pictures show its answers and its device. Needs `pip install playwright`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from serve_page_check import start, wait
 
 
 def load(url, ends):
-    """Some clients, until `ends` is set: so that the device has something to do."""
+    """Runs some clients until `ends` is set, so that the device is busy."""
     def client(seed):
         while not ends.is_set():
             body = {"prompt": "Once upon a time", "max_tokens": 100 + 20 * seed, "seed": seed, "ignore_eos": True}
@@ -30,7 +30,7 @@ def load(url, ends):
 
 
 def pictures(page, name, out):
-    """Of one page as it is: light, dark, and dark at 360 px."""
+    """Takes pictures of one page: light, dark, and dark at 360 px."""
     height = 1000 if name == "device" else 620
     page.mouse.move(450, height - 1)
     for scheme, size, kind in [("light", (900, height), "light"), ("dark", (900, height), "dark"), ("dark", (360, 700), "360")]:

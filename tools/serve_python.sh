@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A Python for the tests, in target/serve-python: clients of `netcl serve`, pytest and NumPy for the Python package; prints its path:
+# Creates a Python environment for the tests in target/serve-python and prints its path. It has clients of `netcl serve`, pytest and NumPy:
 #
-#     tools/serve_python.sh [all]     # without `all` of the clients the official `openai` alone; some seconds
+#     tools/serve_python.sh [all]     # by default, only the official client `openai`; takes some seconds
 #
-# Where pip reaches nothing, as offline, or takes longer than the tests may wait for it, it says so and exits 1.
+# If pip cannot download, for example offline, or exceeds the tests' time limit, it says so and exits 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$(realpath -m "${CARGO_TARGET_DIR:-target}")/serve-python
@@ -12,7 +12,7 @@ packages=(openai pytest numpy)
 has() { "$venv/bin/python" - "$@" <<<'import importlib.util, sys; sys.exit(any(importlib.util.find_spec(p) is None for p in sys.argv[1:]))'; }
 if ! { [ -x "$venv/bin/python" ] && has "${packages[@]}"; } 2>/dev/null; then
   { [ -x "$venv/bin/pip" ] || timeout 20 python3 -m venv "$venv"; } >&2 ||
-    { echo "tools/serve_python.sh: python3 makes no virtual environment here" >&2; exit 1; }
+    { echo "tools/serve_python.sh: python3 cannot create a virtual environment" >&2; exit 1; }
   timeout "$([ "${1:-}" != all ] && echo 60 || echo 600)" "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 10 "${packages[@]}" >&2 ||
     { echo "tools/serve_python.sh: pip does not install ${packages[*]} here" >&2; exit 1; }
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Answers of a running `netcl serve` against OpenAI's published schema: python tools/serve_schema_check.py URL openapi.yaml [MODEL]
+"""Validates answers of a running `netcl serve` with OpenAI's published schema: python tools/serve_schema_check.py URL openapi.yaml [MODEL]
 
-openapi.yaml (or .json) is that of github.com/openai/openai-openapi. Needs `pip install jsonschema pyyaml`. Each answer, and each event of a stream, has
-to be valid by the schema that the document has for it; fields that it does not name may be there. Errors too. Ends with 1 if one is not.
+openapi.yaml (or .json) comes from github.com/openai/openai-openapi. Needs `pip install jsonschema pyyaml`. Each answer, and each event of a
+stream, must be valid by its schema in the document; additional fields are allowed. This includes errors. Ends with 1 if an answer is invalid.
 """
 
 import json
@@ -30,7 +30,7 @@ def load(path):
 
 
 def plain(node):
-    """OpenAPI's `nullable` and discriminators as JSON Schema has them."""
+    """Converts OpenAPI's `nullable` and discriminators to JSON Schema."""
     if isinstance(node, list):
         return [plain(one) for one in node]
     if not isinstance(node, dict):
@@ -73,10 +73,10 @@ def main():
             where = "/".join(str(part) for part in deep.absolute_path)
             print(f"FAILED: {name} ({schema}) at {where}: {deep.message[:300]}; in {json.dumps(value)[:300]}")
         if not values:
-            print(f"FAILED: {name}: nothing came")
+            print(f"FAILED: {name}: no answer arrived")
         failed += bool(problems) or not values
         if values and not problems:
-            print(f"ok: {name}: {len(values)} by {schema}")
+            print(f"ok: {name}: {len(values)} valid by {schema}")
 
     def answer(name, schema, path, body, stream=None):
         status, text = post(url, path, body)
@@ -98,7 +98,7 @@ def main():
     if tools:
         answer("chat with a call", whole, "/v1/chat/completions", called, chunk)
     else:
-        print("skipped: calls, which the chat template does not have")
+        print("skipped: function calls, which the chat template does not support")
     usage = {**chat, "stream": True, "stream_options": {"include_usage": True}}
     check("chat, streamed with usage", chunk, events(post(url, "/v1/chat/completions", usage)[1]))
     text = {"model": model, "prompt": "Once", "max_tokens": 12, "logprobs": 2}
@@ -106,7 +106,7 @@ def main():
     parts = events(post(url, "/v1/completions", {**text, "stream": True})[1])
     for part in parts:
         for choice in part["choices"]:
-            # The document has no null here, which OpenAI sends until the end.
+            # The document does not allow null here, but OpenAI sends it until the end.
             choice["finish_reason"] = choice["finish_reason"] or "stop"
     check("completion, streamed", "CreateCompletionResponse", parts)
     for form in ("float", "base64"):
@@ -114,7 +114,7 @@ def main():
         status, said = post(url, "/v1/embeddings", body)
         said = json.loads(said)
         if form == "base64":
-            # The document has numbers alone.
+            # The document only allows numbers.
             assert all(isinstance(one["embedding"], str) for one in said["data"])
             continue
         check("embeddings", "CreateEmbeddingResponse", [said])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Mixed requests against `netcl serve` for some minutes, and what is left behind: memory of host and device, places, threads, open files.
+"""Sends mixed requests to `netcl serve` for some minutes, and checks for leaks: memory of host and device, slots, threads, open files.
 
     python tools/serve_soak.py --netcl target/release/netcl --model FOLDER --minutes 30 [--clients 8] [--arguments "--device sim"]
 
-Clients stream, ask for whole answers, for schemas, calls of functions, vectors and tokens, go in the midst of answers, and send what is wrong. Numbers
-are taken six times, when all is idle; the last are held against the first. Ends with 1 if a request has another answer than it should, if memory has
-grown by more than --growth, or if a place was lost. Linux alone, for /proc.
+Clients stream, request whole answers, schemas, function calls, vectors and tokens, disconnect during answers, and send invalid requests.
+Numbers are recorded six times while the server is idle, and the last ones are compared with the first. Ends with 1 if a request gets a wrong
+answer, memory has grown by more than --growth, or a slot was lost. Linux only, because it reads /proc.
 """
 
 import argparse
@@ -27,7 +27,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
 
 def kinds(draw):
-    """A request: its name, path, body, the statuses that it may have, and whether its client goes before the end."""
+    """A request: its name, path, body, the allowed statuses, and whether its client disconnects early."""
     words = " ".join(draw.choice(["the", "cat", "sat", "on", "a", "mat"]) for _ in range(draw.randrange(1, 60)))
     user = [{"role": "user", "content": words}]
     most = draw.randrange(1, 120)
@@ -62,7 +62,7 @@ class Soak:
         self.until = 0.0
 
     def ask(self, path, body=None, goes=None):
-        """Status and text; a client that `goes` reads so many bytes and leaves."""
+        """Returns status and text. With `goes`, the client reads that many bytes and disconnects."""
         connection = http.client.HTTPConnection(self.address, timeout=300)
         try:
             if body is None:
@@ -103,7 +103,7 @@ class Soak:
         [thread.join() for thread in threads]
 
     def idle(self):
-        """The numbers of the device's page, once nothing runs."""
+        """Returns the numbers of the device's page after all requests have ended."""
         end = time.monotonic() + 60
         while True:
             data = json.loads(self.ask("/device/data")[1])
@@ -132,8 +132,8 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--growth", type=int, default=16, help="MiB that the process may grow by behind the first sixth")
-    parser.add_argument("--arguments", default="", help="more arguments of netcl serve")
+    parser.add_argument("--growth", type=int, default=16, help="allowed growth of the process in MiB after the first sixth")
+    parser.add_argument("--arguments", default="", help="additional arguments of netcl serve")
     args = parser.parse_args()
     command = [args.netcl, "serve", "-m", args.model, "--port", "0", "--log-format", "json", *shlex.split(args.arguments)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -151,11 +151,11 @@ def main():
             print(json.dumps(taken[-1]), flush=True)
         print(dict(soak.counts))
         wrong = soak.wrong[:10]
-        # All places at the same time.
+        # Uses all slots at the same time.
         slots = json.loads(soak.ask("/device/data")[1])["engine"]["slots"]
         status, text = soak.ask(TEXT, {"prompt": "a", "n": slots, "max_tokens": 4})
         if status != 200 or len(json.loads(text)["choices"]) != slots:
-            wrong.append(f"a place is lost: {status} {text[:200]}")
+            wrong.append(f"a slot is lost: {status} {text[:200]}")
         before, after = taken[0], taken[-1]
         if after["rss"] - before["rss"] > args.growth << 20:
             wrong.append(f"the process grew by {(after['rss'] - before['rss']) >> 10} KiB")

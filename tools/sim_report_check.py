@@ -4,8 +4,8 @@
     pip install playwright            # Chromium itself may be the system's: --chromium /usr/bin/chromium
     python tools/sim_report_check.py --aethercl target/release/aethercl --screenshots DIR
 
-The program is a small one in C that is built here with `cc` and knows nothing of AetherCL; with `--page FILE.html` a page that is there already is
-looked at instead, and only what every page has is asked of it. The script fails with the first thing that is not so.
+The program is a small one in C that is built here with `cc` and does not depend on AetherCL. With `--page FILE.html`, an existing page is
+checked instead, but only for the parts that every page has. The script fails at the first deviation.
 """
 
 import argparse
@@ -122,7 +122,7 @@ int main(int count, char **arguments) {
 
 
 def report(aethercl, folder, profile):
-    """The page of the program above, and the same as data."""
+    """Checks the page of the program above, and its data."""
     folder.mkdir()
     (folder / "host.c").write_text(HOST)
     (folder / "kernels.cl").write_text(KERNELS)
@@ -147,7 +147,7 @@ def fits(page):
 
 
 def any_page(page, pictures):
-    """What every page has."""
+    """Checks the parts that every page has."""
     fits(page)
     assert page.locator("h1").count() == 1 and page.locator("main section").count() >= 5
     assert page.locator("nav a").count() >= 4
@@ -167,12 +167,12 @@ def any_page(page, pictures):
 
 
 def busy_ns(device, unit):
-    """Modelled time for which a compute unit ran groups."""
+    """Returns the modeled time for which a compute unit ran groups."""
     return sum(run["end_ns"] - run["start_ns"] for c in device["commands"] for run in c["units"] if run["first"] <= unit <= run["last"])
 
 
 def units(page, device, pictures):
-    """Compute units: a row each, in blocks that fold where there are many; by keys, by mouse, and as a table."""
+    """Checks the compute units: one row each, in collapsible blocks if there are many; by keyboard, by mouse, and as a table."""
     line, said, whole = page.locator("#commands"), page.locator("#timeline [role=status]"), max(c["end_ns"] for c in device["commands"]) - min(c["queued_ns"] for c in device["commands"])
     launches = [c for c in device["commands"] if c["kind"] == "kernel"]
     groups = {k["name"]: k["longest"]["groups"] for k in device["kernels"]}
@@ -215,7 +215,7 @@ def units(page, device, pictures):
     x = named + ((run["start_ns"] + run["end_ns"]) / 2 - begin) / whole * (box["width"] - named)
     page.mouse.click(box["x"] + x, box["y"] + 20 + 26 * row + 20 + 8)
     assert said.inner_text().startswith(f"unit 0, {c['name']}: "), said.inner_text()
-    # The colours are there: a unit that is busy is painted, one that never is, is not.
+    # A busy unit is painted in color. A unit that is never busy is not painted.
     painted = """([x, y]) => { const c = document.getElementById("commands"), d = devicePixelRatio; return [...c.getContext("2d").getImageData(Math.round(x * d), Math.round(y * d), 1, 1).data]; }"""
     assert page.evaluate(painted, [x, 20 + 26 * row + 20 + 4])[3] == 255
     # The same as a table.
@@ -235,7 +235,7 @@ def units(page, device, pictures):
 
 
 def own_page(page, data, pictures):
-    """What the page of the program above has."""
+    """Checks the parts of the page of the program above."""
     device = data["devices"][0]
     kernels = {k["name"]: k for k in device["kernels"]}
     assert set(kernels) == {"matmul", "columns", "reverse"}
@@ -300,7 +300,7 @@ def own_page(page, data, pictures):
     assert kernels["matmul"]["all"]["local_passes"] > kernels["matmul"]["all"]["local_requests"]
     assert page.locator("#kernel svg[role=img]").get_attribute("aria-label").startswith("matmul:")
 
-    # What a program says is text.
+    # The output of a program is shown as text.
     assert page.locator("#broken").count() == 0 and "</script><b id=" in page.locator("#code").inner_text()
 
     # Its own theme wins over the system's.

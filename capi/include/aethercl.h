@@ -1,21 +1,21 @@
 // libnetcl: AetherCL, the simulated GPU: memory, queues, doorbells, registers, kernels, findings and counters.
 //
-// docs/c.md is the guide. Handles are checked: a freed, foreign or random one is an error, never a crash. A call that
-// fails returns an error code, and netcl_last_error() says why. Every function may be called from any thread.
-// Made from the sources by `make capi`; a test fails where it is out of date.
+// docs/c.md is the guide. Handles are checked: a freed, foreign or random handle is an error, never a crash. If a call
+// fails, it returns an error code, and netcl_last_error() returns the reason. Every function may be called from any thread.
+// Generated from the sources by `make capi`. A test fails if this file is out of date.
 
 #ifndef AETHERCL_H
 #define AETHERCL_H
 
 #include "netcl.h"
 
-// A buffer that the kernel reads and writes: `address` and `bytes`.
+// A buffer that the kernel reads and writes, given by `address` and `bytes`.
 #define AETHERCL_BUFFER 0
 
-// A buffer that the kernel only reads; a store there is a finding.
+// A buffer that the kernel only reads, given by `address` and `bytes`. A store to it is a finding.
 #define AETHERCL_BUFFER_READ 1
 
-// A scalar or vector: `bytes` bytes at `data`.
+// A scalar or vector of `bytes` bytes at `data`.
 #define AETHERCL_VALUE 2
 
 // Local memory of `bytes` bytes.
@@ -24,46 +24,46 @@
 // A simulated GPU.
 typedef struct aethercl_machine aethercl_machine;
 
-// A program that was built.
+// A compiled program.
 typedef struct aethercl_program aethercl_program;
 
-// Takes a line of the trace.
+// Callback that receives a line of the trace.
 typedef void (*aethercl_trace_callback)(const char *line, void *user);
 
-// How a machine is opened. Zeros are the defaults.
+// Options for opening a machine. Zeros are the defaults.
 typedef struct {
-  // Bytes of memory; 0 for the profile's.
+  // Size of device memory in bytes; 0 selects the profile's size.
   uint64_t memory;
-  // What kernels are checked for: names of checks with commas between, `all`, or NULL for nothing.
+  // Checks to run on kernels: names separated by commas, `all`, or NULL for none.
   const char *checks;
-  // What is told in words: 0 nothing, 1 a line a command, 2 each step, 3 also registers and what each compute unit does.
+  // Detail of the trace: 0 none, 1 one line per command, 2 each step, 3 also registers and the work of each compute unit.
   int trace_level;
-  // Takes each line of that; NULL for standard error. It may not call the machine.
+  // Callback that receives each line of the trace; NULL selects standard error. It must not call the machine.
   aethercl_trace_callback trace;
-  // Given to `trace`.
+  // Pointer that is passed to `trace`.
   void *trace_user;
-  // Other than 0: keeps a timeline, which `aethercl_timeline` writes.
+  // If not 0, a timeline is recorded. `aethercl_timeline` writes it to a file.
   int timeline;
 } aethercl_options;
 
-// A command's place in its queue: done once the queue's fence has reached `value`.
+// Identifies a command. The command is complete when the fence of its queue has reached `value`.
 typedef struct {
-  // The queue.
+  // Number of the queue.
   uint32_t queue;
-  // What its fence will be.
+  // Fence value that marks completion.
   uint64_t value;
 } aethercl_fence;
 
-// Called when a read-back is done: `status` says how it went.
+// Callback for a completed read-back. `status` is its result.
 typedef void (*aethercl_read_callback)(netcl_status status, void *user);
 
-// When a command ran, ns of the simulated clock.
+// Execution times of a command in ns of the simulated clock.
 typedef struct {
-  // The doorbell.
+  // Time of the doorbell.
   uint64_t queued_ns;
-  // Begin.
+  // Start of the execution.
   uint64_t start_ns;
-  // End.
+  // End of the execution.
   uint64_t end_ns;
 } aethercl_times;
 
@@ -71,75 +71,75 @@ typedef struct {
 typedef struct {
   // `AETHERCL_BUFFER`, `AETHERCL_BUFFER_READ`, `AETHERCL_VALUE` or `AETHERCL_LOCAL`.
   int kind;
-  // Of a buffer: its device address.
+  // Device address of a buffer.
   uint64_t address;
-  // Its size.
+  // Size in bytes.
   uint64_t bytes;
-  // Of a value: where it is.
+  // Pointer to a value.
   const void *data;
 } aethercl_argument;
 
-// What the checks found at one place of a kernel. Its texts last until the findings are cleared or the machine is closed.
+// A finding of the checks at one place of a kernel. Its strings are valid until the findings are cleared or the machine is closed.
 typedef struct {
-  // `race-in-group`, `read-outside`, `uninitialized`, …
+  // Kind of finding: `race-in-group`, `read-outside`, `uninitialized`, …
   const char *kind;
-  // The kernel.
+  // Name of the kernel.
   const char *kernel;
-  // Line of its text, from 1.
+  // Line in the kernel source, starting at 1.
   uint32_t line;
-  // Column, from 1.
+  // Column, starting at 1.
   uint32_t column;
-  // How often it happened there.
+  // Number of occurrences at this place.
   uint64_t count;
-  // What happened, the line with a caret, and the work-items.
+  // Description: what happened, the source line with a caret, and the work-items.
   const char *text;
 } aethercl_finding;
 
-// What a launch did, as the hardware would count it, and how long the model says it takes.
+// Counters of a launch, as the hardware would report them, and the modeled time.
 typedef struct {
-  // Work-groups.
+  // Number of work-groups.
   uint64_t groups;
-  // Work-items.
+  // Number of work-items.
   uint64_t items;
-  // Instructions of SIMD groups.
+  // Instructions issued by SIMD groups.
   uint64_t issued;
-  // Lanes of these instructions that were masked off.
+  // Masked-off lanes of these instructions.
   uint64_t lanes_idle;
-  // Requests, bytes and sectors of 32 bytes of loads from global memory.
+  // Load requests to global memory.
   uint64_t global_load_requests;
-  // Bytes that they asked for.
+  // Bytes requested by these loads.
   uint64_t global_load_bytes;
-  // Sectors that were moved for them.
+  // Sectors of 32 bytes moved for these stores.
   uint64_t global_load_sectors;
-  // Requests of stores.
+  // Store requests to global memory.
   uint64_t global_store_requests;
-  // Bytes that they stored.
+  // Bytes stored.
   uint64_t global_store_bytes;
-  // Sectors that were moved for them.
+  // Sectors of 32 bytes moved for these stores.
   uint64_t global_store_sectors;
   // Requests to local memory.
   uint64_t local_requests;
-  // Passes through its banks; as many as requests without conflict.
+  // Passes through the banks of local memory. Without bank conflicts, equal to `local_requests`.
   uint64_t local_passes;
-  // Local memory of a group, bytes.
+  // Local memory of a work-group in bytes.
   uint64_t local_bytes;
-  // Registers of 32 bits that a work-item needs.
+  // 32-bit registers per work-item.
   uint32_t registers;
-  // Modelled time on the compute units, ns.
+  // Modeled time on the compute units in ns.
   uint64_t ns;
-  // The slowest part, such as `device memory`.
+  // Limiting resource, such as `device memory`.
   const char *bound;
 } aethercl_counters;
 
-// Where the register window lies and what is in it.
+// Location and layout of the register window.
 typedef struct {
-  // The registers, 32 bits each: the one at offset `o` is `registers[o / 4]`.
+  // The registers, 32 bits each. The register at offset `o` is `registers[o / 4]`.
   uint32_t *registers;
-  // Bytes of the window.
+  // Size of the window in bytes.
   size_t bytes;
-  // Bytes from the window's begin to the ring of queue 0.
+  // Offset in bytes from the start of the window to the ring of queue 0.
   size_t rings;
-  // Bytes from a queue's ring to the next one's.
+  // Distance in bytes between the rings of consecutive queues.
   size_t ring_stride;
 } aethercl_mmio;
 
@@ -147,39 +147,40 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Opens a machine: `profile` names the card that it models (`teaching`, `h200`, …, or a `.toml` file), NULL for `teaching`. `options` may be NULL.
+// Opens a machine. `profile` is the name of the modeled GPU (`teaching`, `h200`, …) or of a `.toml` file; NULL selects `teaching`.
+// `options` may be NULL.
 //
 // Expects:
-// `profile` and `options` are NULL or what they say; `machine` has room for a handle.
+// `profile` is NULL or a string; `options` is NULL or points to options; `machine` has room for a handle.
 netcl_status aethercl_open(const char *profile,
                            const aethercl_options *options,
                            aethercl_machine **machine);
 
-// Closes a machine: nothing of it is left, and its register window may no longer be touched.
+// Closes a machine and frees all its resources. Its register window must not be accessed afterwards.
 netcl_status aethercl_close(aethercl_machine *machine);
 
-// Uninitialised device memory; `tag` names it in findings and traces, NULL for `buffer`.
+// Allocates uninitialized device memory. `tag` is its name in findings and traces; NULL selects `buffer`.
 //
 // Expects:
-// `tag` is NULL or a text; `address` has room for an address.
+// `tag` is NULL or a string; `address` has room for an address.
 netcl_status aethercl_allocate(aethercl_machine *machine, uint64_t bytes, const char *tag, uint64_t *address);
 
-// Gives memory back. What still waits in a queue and uses it fails.
+// Frees device memory. Commands still in a queue that use it fail.
 netcl_status aethercl_free(aethercl_machine *machine, uint64_t address);
 
-// Bytes of device memory in use, at most in use so far, and in all. Any may be NULL.
+// Returns the bytes of device memory in use, the peak so far, and the capacity. Each pointer may be NULL.
 //
 // Expects:
 // Each has room for a number or is NULL.
 netcl_status aethercl_memory(aethercl_machine *machine, uint64_t *used, uint64_t *peak, uint64_t *capacity);
 
-// Opens a queue; they are numbered from 0.
+// Opens a queue. Queues are numbered from 0.
 //
 // Expects:
 // `queue` has room for a number or is NULL.
 netcl_status aethercl_queue_open(aethercl_machine *machine, uint32_t *queue);
 
-// Writes a copy of host bytes to device memory into a queue's ring. The source may be changed at once. `fence` may be NULL.
+// Enqueues a copy from host memory to device memory. The source may be changed as soon as the call returns. `fence` may be NULL.
 //
 // Expects:
 // `source` points to `bytes` bytes.
@@ -190,11 +191,12 @@ netcl_status aethercl_write(aethercl_machine *machine,
                             size_t bytes,
                             aethercl_fence *fence);
 
-// Writes a read-back of device memory into a queue's ring. Once it is done the bytes are at `destination`, then `callback`, which may be NULL, is
-// called with `user`, by the thread that waited, rang or looks at the register window. It may call this library. `fence` may be NULL.
+// Enqueues a copy from device memory to host memory. When it is complete, the bytes are at `destination`. Then `callback`, which may be
+// NULL, is called with `user` on the thread that waits, rings the doorbell, or polls the register window. The callback may call this
+// library. `fence` may be NULL.
 //
 // Expects:
-// `destination` has room for `bytes` bytes until the command is done or the machine is closed.
+// `destination` has room for `bytes` bytes until the command is complete or the machine is closed.
 netcl_status aethercl_read(aethercl_machine *machine,
                            uint32_t queue,
                            uint64_t address,
@@ -204,7 +206,7 @@ netcl_status aethercl_read(aethercl_machine *machine,
                            void *user,
                            aethercl_fence *fence);
 
-// Writes a copy within device memory into a queue's ring. `fence` may be NULL.
+// Enqueues a copy within device memory. `fence` may be NULL.
 //
 // Expects:
 // `fence` has room for a fence or is NULL.
@@ -215,7 +217,7 @@ netcl_status aethercl_copy(aethercl_machine *machine,
                            uint64_t bytes,
                            aethercl_fence *fence);
 
-// Writes into a queue's ring that `pattern`, of 1, 2, 4, 8 or 16 bytes, is repeated over device memory. `fence` may be NULL.
+// Enqueues a fill: `pattern`, of 1, 2, 4, 8 or 16 bytes, is repeated over `bytes` bytes of device memory. `fence` may be NULL.
 //
 // Expects:
 // `pattern` points to `pattern_bytes` bytes.
@@ -227,7 +229,7 @@ netcl_status aethercl_fill(aethercl_machine *machine,
                            size_t pattern_bytes,
                            aethercl_fence *fence);
 
-// Writes into a queue's ring that it waits until the fence of another queue is there. `fence` may be NULL.
+// Enqueues a wait: the queue waits until the fence of another queue is reached. `fence` may be NULL.
 //
 // Expects:
 // `fence` has room for a fence or is NULL.
@@ -236,37 +238,38 @@ netcl_status aethercl_wait_for(aethercl_machine *machine,
                                aethercl_fence other,
                                aethercl_fence *fence);
 
-// Rings: the command processor may read what is in the queue's ring. It does when somebody waits, or at `aethercl_run`.
+// Rings the doorbell: the command processor may now read the queue's ring. It does so at the next wait or `aethercl_run`.
 netcl_status aethercl_doorbell(aethercl_machine *machine,
                                uint32_t queue);
 
-// Does everything that was announced. Queues that all wait for each other are an error that names them.
+// Runs all announced commands. If all queues wait for each other, the call fails with an error that names them.
 netcl_status aethercl_run(aethercl_machine *machine);
 
-// Waits for a command, and rings for it where nobody did. How it went is the status; when it ran is in `times`, which may be NULL.
+// Waits for a command. Rings its doorbell first, if this has not been done. The status is the result of the command. `times` receives its
+// execution times and may be NULL.
 //
 // Expects:
-// `times` has room for them or is NULL.
+// `times` has room for the times or is NULL.
 netcl_status aethercl_wait(aethercl_machine *machine,
                            aethercl_fence fence,
                            aethercl_times *times);
 
-// Builds OpenCL C. What a compiler would print is in `netcl_last_error()` where it does not build. `options` (`-D NAME=1`, …) may be NULL.
+// Compiles OpenCL C source. If this fails, `netcl_last_error()` contains the compiler's messages. `options` (`-D NAME=1`, …) may be NULL.
 //
 // Expects:
-// `text` is a text, `options` a text or NULL; `program` has room for a handle.
+// `text` is a string, `options` a string or NULL; `program` has room for a handle.
 netcl_status aethercl_build(const char *text,
                             const char *options,
                             aethercl_program **program);
 
-// Frees a program. Launches of it that wait are done all the same.
+// Frees a program. Launches that are already enqueued still run.
 netcl_status aethercl_program_free(aethercl_program *program);
 
-// Writes a launch of a kernel into a queue's ring: `global` work-items in groups of `local`, three sizes each, 1 where a dimension is not used.
-// What the checks find does not end it: `aethercl_finding_count`. `fence` may be NULL.
+// Enqueues the launch of a kernel: `global` work-items in groups of `local`. Both are arrays of three sizes, with 1 for unused dimensions.
+// A finding of the checks does not make the launch fail; see `aethercl_finding_count`. `fence` may be NULL.
 //
 // Expects:
-// `kernel` is a text; there are `count` arguments, and each size is an array of three.
+// `kernel` is a string; `arguments` has `count` elements; `global` and `local` have three elements each.
 netcl_status aethercl_launch(aethercl_machine *machine,
                              uint32_t queue,
                              aethercl_program *program,
@@ -277,11 +280,11 @@ netcl_status aethercl_launch(aethercl_machine *machine,
                              const uint64_t *local,
                              aethercl_fence *fence);
 
-// Describes a launch in host memory, for a program that writes its LAUNCH packets itself: `descriptor` is what the packet points to. It
-// serves one launch.
+// Writes a launch descriptor to host memory, for programs that write LAUNCH packets themselves. `descriptor` receives the address for the
+// packet. Each descriptor can be used for one launch.
 //
 // Expects:
-// As `aethercl_launch`; `descriptor` has room for an address.
+// The same as for `aethercl_launch`; `descriptor` has room for an address.
 netcl_status aethercl_describe(aethercl_machine *machine,
                                aethercl_program *program,
                                const char *kernel,
@@ -291,39 +294,40 @@ netcl_status aethercl_describe(aethercl_machine *machine,
                                const uint64_t *local,
                                uint64_t *descriptor);
 
-// Opens a machine: `profile` names the card that it models (`teaching`, `h200`, …, or a `.toml` file), NULL for `teaching`. `options` may be NULL.
+// Opens a machine. `profile` is the name of the modeled GPU (`teaching`, `h200`, …) or of a `.toml` file; NULL selects `teaching`.
+// `options` may be NULL.
 //
 // Expects:
-// `profile` and `options` are NULL or what they say; `machine` has room for a handle.
+// `profile` is NULL or a string; `options` is NULL or points to options; `machine` has room for a handle.
 netcl_status aethercl_open(const char *profile,
                            const aethercl_options *options,
                            aethercl_machine **machine);
 
-// Closes a machine: nothing of it is left, and its register window may no longer be touched.
+// Closes a machine and frees all its resources. Its register window must not be accessed afterwards.
 netcl_status aethercl_close(aethercl_machine *machine);
 
-// Uninitialised device memory; `tag` names it in findings and traces, NULL for `buffer`.
+// Allocates uninitialized device memory. `tag` is its name in findings and traces; NULL selects `buffer`.
 //
 // Expects:
-// `tag` is NULL or a text; `address` has room for an address.
+// `tag` is NULL or a string; `address` has room for an address.
 netcl_status aethercl_allocate(aethercl_machine *machine, uint64_t bytes, const char *tag, uint64_t *address);
 
-// Gives memory back. What still waits in a queue and uses it fails.
+// Frees device memory. Commands still in a queue that use it fail.
 netcl_status aethercl_free(aethercl_machine *machine, uint64_t address);
 
-// Bytes of device memory in use, at most in use so far, and in all. Any may be NULL.
+// Returns the bytes of device memory in use, the peak so far, and the capacity. Each pointer may be NULL.
 //
 // Expects:
 // Each has room for a number or is NULL.
 netcl_status aethercl_memory(aethercl_machine *machine, uint64_t *used, uint64_t *peak, uint64_t *capacity);
 
-// Opens a queue; they are numbered from 0.
+// Opens a queue. Queues are numbered from 0.
 //
 // Expects:
 // `queue` has room for a number or is NULL.
 netcl_status aethercl_queue_open(aethercl_machine *machine, uint32_t *queue);
 
-// Writes a copy of host bytes to device memory into a queue's ring. The source may be changed at once. `fence` may be NULL.
+// Enqueues a copy from host memory to device memory. The source may be changed as soon as the call returns. `fence` may be NULL.
 //
 // Expects:
 // `source` points to `bytes` bytes.
@@ -334,11 +338,12 @@ netcl_status aethercl_write(aethercl_machine *machine,
                             size_t bytes,
                             aethercl_fence *fence);
 
-// Writes a read-back of device memory into a queue's ring. Once it is done the bytes are at `destination`, then `callback`, which may be NULL, is
-// called with `user`, by the thread that waited, rang or looks at the register window. It may call this library. `fence` may be NULL.
+// Enqueues a copy from device memory to host memory. When it is complete, the bytes are at `destination`. Then `callback`, which may be
+// NULL, is called with `user` on the thread that waits, rings the doorbell, or polls the register window. The callback may call this
+// library. `fence` may be NULL.
 //
 // Expects:
-// `destination` has room for `bytes` bytes until the command is done or the machine is closed.
+// `destination` has room for `bytes` bytes until the command is complete or the machine is closed.
 netcl_status aethercl_read(aethercl_machine *machine,
                            uint32_t queue,
                            uint64_t address,
@@ -348,7 +353,7 @@ netcl_status aethercl_read(aethercl_machine *machine,
                            void *user,
                            aethercl_fence *fence);
 
-// Writes a copy within device memory into a queue's ring. `fence` may be NULL.
+// Enqueues a copy within device memory. `fence` may be NULL.
 //
 // Expects:
 // `fence` has room for a fence or is NULL.
@@ -359,7 +364,7 @@ netcl_status aethercl_copy(aethercl_machine *machine,
                            uint64_t bytes,
                            aethercl_fence *fence);
 
-// Writes into a queue's ring that `pattern`, of 1, 2, 4, 8 or 16 bytes, is repeated over device memory. `fence` may be NULL.
+// Enqueues a fill: `pattern`, of 1, 2, 4, 8 or 16 bytes, is repeated over `bytes` bytes of device memory. `fence` may be NULL.
 //
 // Expects:
 // `pattern` points to `pattern_bytes` bytes.
@@ -371,7 +376,7 @@ netcl_status aethercl_fill(aethercl_machine *machine,
                            size_t pattern_bytes,
                            aethercl_fence *fence);
 
-// Writes into a queue's ring that it waits until the fence of another queue is there. `fence` may be NULL.
+// Enqueues a wait: the queue waits until the fence of another queue is reached. `fence` may be NULL.
 //
 // Expects:
 // `fence` has room for a fence or is NULL.
@@ -380,37 +385,38 @@ netcl_status aethercl_wait_for(aethercl_machine *machine,
                                aethercl_fence other,
                                aethercl_fence *fence);
 
-// Rings: the command processor may read what is in the queue's ring. It does when somebody waits, or at `aethercl_run`.
+// Rings the doorbell: the command processor may now read the queue's ring. It does so at the next wait or `aethercl_run`.
 netcl_status aethercl_doorbell(aethercl_machine *machine,
                                uint32_t queue);
 
-// Does everything that was announced. Queues that all wait for each other are an error that names them.
+// Runs all announced commands. If all queues wait for each other, the call fails with an error that names them.
 netcl_status aethercl_run(aethercl_machine *machine);
 
-// Waits for a command, and rings for it where nobody did. How it went is the status; when it ran is in `times`, which may be NULL.
+// Waits for a command. Rings its doorbell first, if this has not been done. The status is the result of the command. `times` receives its
+// execution times and may be NULL.
 //
 // Expects:
-// `times` has room for them or is NULL.
+// `times` has room for the times or is NULL.
 netcl_status aethercl_wait(aethercl_machine *machine,
                            aethercl_fence fence,
                            aethercl_times *times);
 
-// Builds OpenCL C. What a compiler would print is in `netcl_last_error()` where it does not build. `options` (`-D NAME=1`, …) may be NULL.
+// Compiles OpenCL C source. If this fails, `netcl_last_error()` contains the compiler's messages. `options` (`-D NAME=1`, …) may be NULL.
 //
 // Expects:
-// `text` is a text, `options` a text or NULL; `program` has room for a handle.
+// `text` is a string, `options` a string or NULL; `program` has room for a handle.
 netcl_status aethercl_build(const char *text,
                             const char *options,
                             aethercl_program **program);
 
-// Frees a program. Launches of it that wait are done all the same.
+// Frees a program. Launches that are already enqueued still run.
 netcl_status aethercl_program_free(aethercl_program *program);
 
-// Writes a launch of a kernel into a queue's ring: `global` work-items in groups of `local`, three sizes each, 1 where a dimension is not used.
-// What the checks find does not end it: `aethercl_finding_count`. `fence` may be NULL.
+// Enqueues the launch of a kernel: `global` work-items in groups of `local`. Both are arrays of three sizes, with 1 for unused dimensions.
+// A finding of the checks does not make the launch fail; see `aethercl_finding_count`. `fence` may be NULL.
 //
 // Expects:
-// `kernel` is a text; there are `count` arguments, and each size is an array of three.
+// `kernel` is a string; `arguments` has `count` elements; `global` and `local` have three elements each.
 netcl_status aethercl_launch(aethercl_machine *machine,
                              uint32_t queue,
                              aethercl_program *program,
@@ -421,11 +427,11 @@ netcl_status aethercl_launch(aethercl_machine *machine,
                              const uint64_t *local,
                              aethercl_fence *fence);
 
-// Describes a launch in host memory, for a program that writes its LAUNCH packets itself: `descriptor` is what the packet points to. It
-// serves one launch.
+// Writes a launch descriptor to host memory, for programs that write LAUNCH packets themselves. `descriptor` receives the address for the
+// packet. Each descriptor can be used for one launch.
 //
 // Expects:
-// As `aethercl_launch`; `descriptor` has room for an address.
+// The same as for `aethercl_launch`; `descriptor` has room for an address.
 netcl_status aethercl_describe(aethercl_machine *machine,
                                aethercl_program *program,
                                const char *kernel,
@@ -435,29 +441,29 @@ netcl_status aethercl_describe(aethercl_machine *machine,
                                const uint64_t *local,
                                uint64_t *descriptor);
 
-// How many findings there are since the last `aethercl_findings_clear`.
+// Returns the number of findings since the last `aethercl_findings_clear`.
 //
 // Expects:
 // `count` has room for a number.
 netcl_status aethercl_finding_count(aethercl_machine *machine, size_t *count);
 
-// One of them, counted from 0.
+// Returns a finding by its index, which starts at 0.
 //
 // Expects:
-// `finding` has room for it.
+// `finding` has room for the finding.
 netcl_status aethercl_finding_at(aethercl_machine *machine, size_t index, aethercl_finding *finding);
 
-// Forgets all findings.
+// Clears all findings.
 netcl_status aethercl_findings_clear(aethercl_machine *machine);
 
-// What the launch that was done last did.
+// Returns the counters of the launch that completed last.
 //
 // Expects:
-// `counters` has room for them.
+// `counters` has room for the counters.
 netcl_status aethercl_counters_last(aethercl_machine *machine, aethercl_counters *counters);
 
-// What kernels printed since it was last asked for: up to `room` bytes with the zero at the end, and in `length` how many there were without
-// it. The text is taken where it fits; `text` NULL asks only for the length.
+// Returns the `printf` output of kernels since the last call. `room` is the size of `text` in bytes, including the terminating zero.
+// `length` receives the length without the zero. The output is consumed if it fits. If `text` is NULL, only the length is returned.
 //
 // Expects:
 // `text` has room for `room` bytes or is NULL; `length` has room for a number.
@@ -466,36 +472,36 @@ netcl_status aethercl_printed(aethercl_machine *machine,
                               size_t room,
                               size_t *length);
 
-// Writes the timeline so far as a file for ui.perfetto.dev, of a machine that was opened with one.
+// Writes the timeline so far to a file for ui.perfetto.dev. The machine must have been opened with a timeline.
 //
 // Expects:
-// `path` is a text.
+// `path` is a string.
 netcl_status aethercl_timeline(aethercl_machine *machine, const char *path);
 
-// Reads a register. docs/aethercl.md has their table.
+// Reads a register. docs/aethercl.md lists the registers.
 //
 // Expects:
-// `value` has room for it.
+// `value` has room for the register's value.
 netcl_status aethercl_register_read(aethercl_machine *machine, uint32_t offset, uint32_t *value);
 
-// Writes a register. One that only the device sets stays as it is.
+// Writes a register. Read-only registers keep their value.
 netcl_status aethercl_register_write(aethercl_machine *machine, uint32_t offset, uint32_t value);
 
-// Maps the machine's registers and rings into the program's memory. From now on a thread of the machine looks at them: a program that writes packets
-// into a ring and its tail into DOORBELL needs no other function, and sees FENCE move and IRQ_STATUS set; writing IRQ_CLEAR clears that. Words are
-// 32 bits and are read and written as such (volatile, or as C11 atomics); the packets before the doorbell. Mapping once more gives the same
-// window. It is there until `aethercl_mmio_unmap` or `aethercl_close`.
+// Maps the machine's registers and rings into the program's memory. A thread of the machine then polls them. A program can write packets
+// into a ring and the ring's tail into DOORBELL, without calling other functions. It then sees FENCE advance and IRQ_STATUS set; writing
+// IRQ_CLEAR clears the status. Access the window in 32-bit words, either volatile or as C11 atomics, and write the packets before the
+// doorbell. Mapping again returns the same window. The window is valid until `aethercl_mmio_unmap` or `aethercl_close`.
 //
 // Expects:
 // `window` has room for the description.
 netcl_status aethercl_mmio_map(aethercl_machine *machine,
                                aethercl_mmio *window);
 
-// Takes the window away; the program may no longer touch it.
+// Unmaps the window. The program must not access it afterwards.
 netcl_status aethercl_mmio_unmap(aethercl_machine *machine);
 
-// Host memory that the copy engines reach at the bus address `bus` and behind it, for packets that a program writes itself: `bytes` bytes, those at
-// `source`, or zeros where it is NULL. It stays until `aethercl_unpin`.
+// Allocates `bytes` bytes of host memory that the copy engines reach at the bus address `bus`, for packets that a program writes itself.
+// The memory contains a copy of `source`, or zeros if `source` is NULL. It is valid until `aethercl_unpin`.
 //
 // Expects:
 // `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
@@ -504,7 +510,7 @@ netcl_status aethercl_pin(aethercl_machine *machine,
                           size_t bytes,
                           uint64_t *bus);
 
-// Gives pinned memory back, with what was copied there: its first `bytes` bytes go to `destination`, which may be NULL.
+// Frees pinned memory. Its first `bytes` bytes are copied to `destination`, which may be NULL.
 //
 // Expects:
 // `destination` has room for `bytes` bytes or is NULL.
@@ -513,29 +519,29 @@ netcl_status aethercl_unpin(aethercl_machine *machine,
                             void *destination,
                             size_t bytes);
 
-// How many findings there are since the last `aethercl_findings_clear`.
+// Returns the number of findings since the last `aethercl_findings_clear`.
 //
 // Expects:
 // `count` has room for a number.
 netcl_status aethercl_finding_count(aethercl_machine *machine, size_t *count);
 
-// One of them, counted from 0.
+// Returns a finding by its index, which starts at 0.
 //
 // Expects:
-// `finding` has room for it.
+// `finding` has room for the finding.
 netcl_status aethercl_finding_at(aethercl_machine *machine, size_t index, aethercl_finding *finding);
 
-// Forgets all findings.
+// Clears all findings.
 netcl_status aethercl_findings_clear(aethercl_machine *machine);
 
-// What the launch that was done last did.
+// Returns the counters of the launch that completed last.
 //
 // Expects:
-// `counters` has room for them.
+// `counters` has room for the counters.
 netcl_status aethercl_counters_last(aethercl_machine *machine, aethercl_counters *counters);
 
-// What kernels printed since it was last asked for: up to `room` bytes with the zero at the end, and in `length` how many there were without
-// it. The text is taken where it fits; `text` NULL asks only for the length.
+// Returns the `printf` output of kernels since the last call. `room` is the size of `text` in bytes, including the terminating zero.
+// `length` receives the length without the zero. The output is consumed if it fits. If `text` is NULL, only the length is returned.
 //
 // Expects:
 // `text` has room for `room` bytes or is NULL; `length` has room for a number.
@@ -544,36 +550,36 @@ netcl_status aethercl_printed(aethercl_machine *machine,
                               size_t room,
                               size_t *length);
 
-// Writes the timeline so far as a file for ui.perfetto.dev, of a machine that was opened with one.
+// Writes the timeline so far to a file for ui.perfetto.dev. The machine must have been opened with a timeline.
 //
 // Expects:
-// `path` is a text.
+// `path` is a string.
 netcl_status aethercl_timeline(aethercl_machine *machine, const char *path);
 
-// Reads a register. docs/aethercl.md has their table.
+// Reads a register. docs/aethercl.md lists the registers.
 //
 // Expects:
-// `value` has room for it.
+// `value` has room for the register's value.
 netcl_status aethercl_register_read(aethercl_machine *machine, uint32_t offset, uint32_t *value);
 
-// Writes a register. One that only the device sets stays as it is.
+// Writes a register. Read-only registers keep their value.
 netcl_status aethercl_register_write(aethercl_machine *machine, uint32_t offset, uint32_t value);
 
-// Maps the machine's registers and rings into the program's memory. From now on a thread of the machine looks at them: a program that writes packets
-// into a ring and its tail into DOORBELL needs no other function, and sees FENCE move and IRQ_STATUS set; writing IRQ_CLEAR clears that. Words are
-// 32 bits and are read and written as such (volatile, or as C11 atomics); the packets before the doorbell. Mapping once more gives the same
-// window. It is there until `aethercl_mmio_unmap` or `aethercl_close`.
+// Maps the machine's registers and rings into the program's memory. A thread of the machine then polls them. A program can write packets
+// into a ring and the ring's tail into DOORBELL, without calling other functions. It then sees FENCE advance and IRQ_STATUS set; writing
+// IRQ_CLEAR clears the status. Access the window in 32-bit words, either volatile or as C11 atomics, and write the packets before the
+// doorbell. Mapping again returns the same window. The window is valid until `aethercl_mmio_unmap` or `aethercl_close`.
 //
 // Expects:
 // `window` has room for the description.
 netcl_status aethercl_mmio_map(aethercl_machine *machine,
                                aethercl_mmio *window);
 
-// Takes the window away; the program may no longer touch it.
+// Unmaps the window. The program must not access it afterwards.
 netcl_status aethercl_mmio_unmap(aethercl_machine *machine);
 
-// Host memory that the copy engines reach at the bus address `bus` and behind it, for packets that a program writes itself: `bytes` bytes, those at
-// `source`, or zeros where it is NULL. It stays until `aethercl_unpin`.
+// Allocates `bytes` bytes of host memory that the copy engines reach at the bus address `bus`, for packets that a program writes itself.
+// The memory contains a copy of `source`, or zeros if `source` is NULL. It is valid until `aethercl_unpin`.
 //
 // Expects:
 // `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
@@ -582,7 +588,7 @@ netcl_status aethercl_pin(aethercl_machine *machine,
                           size_t bytes,
                           uint64_t *bus);
 
-// Gives pinned memory back, with what was copied there: its first `bytes` bytes go to `destination`, which may be NULL.
+// Frees pinned memory. Its first `bytes` bytes are copied to `destination`, which may be NULL.
 //
 // Expects:
 // `destination` has room for `bytes` bytes or is NULL.

@@ -1,9 +1,9 @@
 // libnetcl: tensors and language models, for programs in C and in every language that calls C.
 // netcl_driver.h has the driver's functions, aethercl.h the simulated GPU. Both include this file.
 //
-// docs/c.md is the guide. Handles are checked: a freed, foreign or random one is an error, never a crash. A call that
-// fails returns an error code, and netcl_last_error() says why. Every function may be called from any thread.
-// Made from the sources by `make capi`; a test fails where it is out of date.
+// docs/c.md is the guide. Handles are checked: a freed, foreign or random handle is an error, never a crash. If a call
+// fails, it returns an error code, and netcl_last_error() returns the reason. Every function may be called from any thread.
+// Generated from the sources by `make capi`. A test fails if this file is out of date.
 
 #ifndef NETCL_H
 #define NETCL_H
@@ -11,22 +11,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// No value, of an attribute that may go without.
+// No value, for an optional attribute.
 #define NETCL_NONE 0
 
-// A number, in `number`.
+// A floating-point number, in `number`.
 #define NETCL_NUMBER 1
 
 // An integer, in `integer`.
 #define NETCL_INTEGER 2
 
-// Yes or no, in `integer`: 0 is no.
+// A Boolean, in `integer`: 0 is false.
 #define NETCL_BOOL 3
 
-// `count` integers at `integers`: a shape, axes, lengths.
+// An array of `count` integers at `integers`, such as a shape, axes or lengths.
 #define NETCL_INTEGERS 4
 
-// A name, in `text`.
+// A string, in `text`.
 #define NETCL_TEXT 5
 
 // A storage type, in `integer`: `NETCL_F32`, ….
@@ -47,38 +47,38 @@
 // Unsigned 32-bit integer.
 #define NETCL_U32 4
 
-// A mask, as comparisons give it: a byte, 0 or 1. Of bytes that come in any but 0 becomes 1.
+// A mask, such as the result of a comparison: one byte per element, 0 or 1. In input data, every nonzero byte becomes 1.
 #define NETCL_MASK 5
 
-// What a call came to. `netcl_last_error()` has the sentence to any but `NETCL_STATUS_OK`.
+// The status of a call. For every status except `NETCL_STATUS_OK`, `netcl_last_error()` returns the message.
 typedef enum {
-  // It did what it was asked for.
+  // Success.
   NETCL_STATUS_OK = 0,
-  // Shapes do not fit each other or the operation.
+  // The shapes do not match each other or the operation.
   NETCL_STATUS_SHAPE = 1,
-  // A tensor has a dtype that the operation does not take.
+  // The operation does not support a tensor's dtype.
   NETCL_STATUS_DTYPE = 2,
-  // No such device, no OpenCL library, a device that was lost, or objects of two devices.
+  // Unknown device, missing OpenCL library, lost device, or objects of different devices.
   NETCL_STATUS_DEVICE = 3,
   // Out of memory, or above a limit of the device.
   NETCL_STATUS_MEMORY = 4,
-  // A kernel did not compile; the text has the compiler's log.
+  // A kernel did not compile. The message contains the compiler's log.
   NETCL_STATUS_BUILD = 5,
-  // A kernel, a copy or a queue failed. On the simulated GPU also what its checks found.
+  // A kernel, copy or queue failed, or the simulated GPU's checks reported a finding.
   NETCL_STATUS_LAUNCH = 6,
-  // This device or version cannot do it.
+  // This device or version does not support the request.
   NETCL_STATUS_UNSUPPORTED = 7,
-  // A file, a name or a text does not say what it should.
+  // The contents of a file, a name or a string are invalid.
   NETCL_STATUS_FORMAT = 8,
   // Reading or writing a file failed.
   NETCL_STATUS_IO = 9,
-  // A defect of netcl: please report it.
+  // A defect of netcl. Please report it.
   NETCL_STATUS_INTERNAL = 10,
-  // A handle that was freed, belongs to another kind of object, or never was one.
+  // An invalid handle: freed, random, or of another kind of object.
   NETCL_STATUS_HANDLE = 11,
-  // An argument that cannot be: a null pointer, a negative size, an index outside of what there is.
+  // An invalid argument: a null pointer, a negative size, or an index out of range.
   NETCL_STATUS_ARGUMENT = 12,
-  // A callback asked to stop.
+  // A callback requested a stop.
   NETCL_STATUS_STOPPED = 13,
 } netcl_status;
 
@@ -91,74 +91,74 @@ typedef struct netcl_model netcl_model;
 // A tensor on a device.
 typedef struct netcl_tensor netcl_tensor;
 
-// What a model is.
+// Properties of a model.
 typedef struct {
-  // Tokens of its vocabulary.
+  // Number of tokens in the vocabulary.
   size_t vocab;
-  // Tokens that it looks at, as it was loaded.
+  // Context length in tokens, as loaded.
   size_t context;
-  // Tokens that its files say it can look at.
+  // Context length in tokens, according to the model's files.
   size_t trained_context;
-  // Layers.
+  // Number of layers.
   size_t layers;
   // Width of the residual stream.
   size_t width;
-  // Parameters.
+  // Number of parameters.
   uint64_t parameters;
-  // How its dense weights are stored, `NETCL_F32`, ….
+  // Storage type of the dense weights, `NETCL_F32`, ….
   int dtype;
 } netcl_model_info;
 
-// How a text is made. Zeros of a structure that is all zeros are the model's own settings and the likeliest tokens: see each field.
+// Settings for generating text. A structure of zeros selects the model's own settings and greedy decoding; see each field.
 typedef struct {
-  // New tokens at most; 0 for as many as the context takes.
+  // Maximum number of new tokens; 0 for as many as the context allows.
   size_t max_tokens;
-  // 0 takes the likeliest token each time; below 0 is the model's own setting.
+  // Sampling temperature. 0 selects greedy decoding; a negative value selects the model's own setting.
   float temperature;
-  // Keeps the likeliest tokens; 0 is the model's own setting.
+  // Number of most likely tokens to sample from; 0 selects the model's own setting.
   size_t top_k;
-  // Keeps the likeliest tokens that together have this probability; 0 is the model's own setting.
+  // Sampling is limited to the most likely tokens whose total probability reaches this value; 0 selects the model's own setting.
   float top_p;
-  // The same seed gives the same text.
+  // Seed of the sampler. The same seed gives the same text.
   uint64_t seed;
-  // A text that ends it, or NULL.
+  // String that ends the text, or NULL.
   const char *stop;
-  // Other than 0: names of control tokens in the prompt are those tokens and not text.
+  // If not 0, names of control tokens in the prompt are parsed as these tokens instead of as text.
   int special;
 } netcl_generation;
 
-// Called with text as it becomes final, in whole characters; other than 0 stops.
+// Callback that receives the text as it is generated, in whole characters. A nonzero return value stops the generation.
 typedef int (*netcl_text_callback)(const char *text, void *user);
 
-// What came of it.
+// Result of generating text.
 typedef struct {
-  // Tokens of the prompt.
+  // Number of tokens in the prompt.
   size_t prompt_tokens;
-  // New tokens.
+  // Number of new tokens.
   size_t tokens;
-  // Tokens of the prompt a second.
+  // Prompt tokens per second.
   double prompt_speed;
-  // New tokens a second.
+  // New tokens per second.
   double speed;
-  // Why it ended: 0 a token that ends texts, 1 the stop text, 2 `max_tokens`, 3 the context is full, 4 `said` asked to.
+  // Reason for the end: 0 an end-of-text token, 1 the stop string, 2 `max_tokens`, 3 the context is full, 4 `said` requested a stop.
   int finish;
 } netcl_generated;
 
-// What an operation takes beside tensors. Fields that the kind does not name are not looked at.
+// An attribute of an operation: an argument that is not a tensor. Only the fields that belong to `kind` are read.
 typedef struct {
-  // Its name.
+  // Name of the attribute.
   const char *name;
-  // `NETCL_NUMBER`, `NETCL_INTEGER`, ….
+  // Kind of the value: `NETCL_NUMBER`, `NETCL_INTEGER`, ….
   int kind;
-  // An integer, yes or no, or a storage type.
+  // Integer, Boolean or storage type.
   int64_t integer;
-  // A number.
+  // Floating-point number.
   double number;
-  // A name.
+  // String.
   const char *text;
-  // Integers.
+  // Array of integers.
   const int64_t *integers;
-  // How many integers.
+  // Number of elements of `integers`.
   size_t count;
 } netcl_attribute;
 
@@ -166,18 +166,19 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Why the latest call of this thread that failed did so: which function, what was expected, what was found. Empty where none failed.
-// Stays as it is when a call succeeds; the text lasts until the next call of this thread that fails.
+// Returns the error message of this thread's latest failed call: the function, what was expected, and what was found. Returns an empty
+// string if no call has failed. A successful call does not change the message. The string is valid until the next failed call of this
+// thread.
 const char *netcl_last_error(void);
 
-// The version of the library, such as `0.1.0`.
+// Returns the version of the library, such as `0.1.0`.
 const char *netcl_version(void);
 
-// Loads a model from a GGUF file, a folder in the Hugging Face layout, or the folder of a run. `context` is the tokens that it is to look at, 0 for
-// the model's own or as many as fit.
+// Loads a model from a GGUF file, a folder in the Hugging Face layout, or the folder of a training run. `context` is the context length in
+// tokens. 0 selects the model's own context length, or as much as fits into memory.
 //
 // Expects:
-// `path` is a text; `model` has room for a handle.
+// `path` is a string; `model` has room for a handle.
 netcl_status netcl_model_load(netcl_device *device,
                               const char *path,
                               size_t context,
@@ -186,17 +187,18 @@ netcl_status netcl_model_load(netcl_device *device,
 // Frees a model.
 netcl_status netcl_model_free(netcl_model *model);
 
-// Describes a model.
+// Writes the properties of a model to `info`.
 //
 // Expects:
 // `info` has room for the description.
 netcl_status netcl_model_describe(netcl_model *model, netcl_model_info *info);
 
-// Goes on with the text `prompt`. `options` may be NULL for the model's own settings, `said` for a program that wants only the end of it, `generated`
-// for one that does not. A prompt longer than the context is an error; nothing is cut. The status is `NETCL_STATUS_STOPPED` where `said` ended it.
+// Generates text after `prompt`. `options` may be NULL for the model's own settings. `said` receives the text and may be NULL. `generated`
+// receives the result and may be NULL. A prompt that is longer than the context is an error; it is never truncated. The status is
+// `NETCL_STATUS_STOPPED` if `said` requested a stop.
 //
 // Expects:
-// `prompt` is a text; `options` and `generated` are NULL or what they say; `said` takes a text that lasts as long as its call.
+// `prompt` is a string; `options` and `generated` are NULL or point to their structures. The string passed to `said` is valid during that call.
 netcl_status netcl_generate(netcl_model *model,
                             const char *prompt,
                             const netcl_generation *options,
@@ -204,20 +206,20 @@ netcl_status netcl_generate(netcl_model *model,
                             void *user,
                             netcl_generated *generated);
 
-// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>`, or a number; NULL for `auto`.
+// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
 //
 // Expects:
-// `name` is a text or NULL; `device` has room for a handle.
+// `name` is a string or NULL; `device` has room for a handle.
 netcl_status netcl_device_open(const char *name, netcl_device **device);
 
-// Closes a device's handle. The device itself stays until its last tensor is freed.
+// Closes a device's handle. The device stays open until its last tensor is freed.
 netcl_status netcl_device_close(netcl_device *device);
 
-// Waits until the device has done everything that was asked of it. What failed meanwhile is the status.
+// Waits until the device has finished all submitted work. Returns the error if any of that work failed.
 netcl_status netcl_device_finish(netcl_device *device);
 
-// Name, vendor and driver of a device, in one line of at most `room` bytes with the zero at the end; in `length` how many there are without it.
-// `text` NULL asks only for the length.
+// Writes the name, vendor and driver of a device to `text`, on one line. `room` is the size of `text` in bytes, including the terminating
+// zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
 //
 // Expects:
 // `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
@@ -226,26 +228,26 @@ netcl_status netcl_device_describe(netcl_device *device,
                                    size_t room,
                                    size_t *length);
 
-// From here on no operation of this thread is recorded for gradients, until `netcl_no_grad_end`. Scopes may lie in each other.
+// Stops recording operations of this thread for gradients, until `netcl_no_grad_end`. Scopes can be nested.
 netcl_status netcl_no_grad_begin(void);
 
-// Ends the scope that `netcl_no_grad_begin` began last on this thread.
+// Ends the innermost scope that `netcl_no_grad_begin` started on this thread.
 netcl_status netcl_no_grad_end(void);
 
-// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>`, or a number; NULL for `auto`.
+// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
 //
 // Expects:
-// `name` is a text or NULL; `device` has room for a handle.
+// `name` is a string or NULL; `device` has room for a handle.
 netcl_status netcl_device_open(const char *name, netcl_device **device);
 
-// Closes a device's handle. The device itself stays until its last tensor is freed.
+// Closes a device's handle. The device stays open until its last tensor is freed.
 netcl_status netcl_device_close(netcl_device *device);
 
-// Waits until the device has done everything that was asked of it. What failed meanwhile is the status.
+// Waits until the device has finished all submitted work. Returns the error if any of that work failed.
 netcl_status netcl_device_finish(netcl_device *device);
 
-// Name, vendor and driver of a device, in one line of at most `room` bytes with the zero at the end; in `length` how many there are without it.
-// `text` NULL asks only for the length.
+// Writes the name, vendor and driver of a device to `text`, on one line. `room` is the size of `text` in bytes, including the terminating
+// zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
 //
 // Expects:
 // `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
@@ -254,18 +256,19 @@ netcl_status netcl_device_describe(netcl_device *device,
                                    size_t room,
                                    size_t *length);
 
-// From here on no operation of this thread is recorded for gradients, until `netcl_no_grad_end`. Scopes may lie in each other.
+// Stops recording operations of this thread for gradients, until `netcl_no_grad_end`. Scopes can be nested.
 netcl_status netcl_no_grad_begin(void);
 
-// Ends the scope that `netcl_no_grad_begin` began last on this thread.
+// Ends the innermost scope that `netcl_no_grad_begin` started on this thread.
 netcl_status netcl_no_grad_end(void);
 
-// Runs the operation called `name`: `input_count` tensors, NULL for an optional one that is left out; `attribute_count` attributes, those not given have
-// their defaults. Its results are handles at `outputs`, which has room for `room`; `output_count`, which may be NULL, says how many they are. Gradients
-// flow through it, unless the thread is in a scope of `netcl_no_grad_begin`. `netcl_op_describe` says what an operation takes.
+// Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
+// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+// `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
+// `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 //
 // Expects:
-// `name` is a text; the arrays are as long as said, and attributes point to what they say.
+// `name` is a string; the arrays have the given lengths, and the attributes' pointers match their kinds.
 netcl_status netcl_op(const char *name,
                       netcl_tensor *const *inputs,
                       size_t input_count,
@@ -275,20 +278,22 @@ netcl_status netcl_op(const char *name,
                       size_t room,
                       size_t *output_count);
 
-// How many operations there are.
+// Returns the number of operations.
 size_t netcl_op_count(void);
 
-// The name of one of them, counted from 0; NULL behind the last. It lasts as long as the program.
+// Returns the name of an operation by its index, which starts at 0, or NULL after the last one. The string is valid until the program
+// ends.
 const char *netcl_op_name(size_t index);
 
-// What an operation takes and gives in one line, and a paragraph that describes it; NULL where there is none of that name. It lasts as long as the program.
+// Returns a description of the operation `name`: a line with inputs, attributes and results, and a paragraph. Returns NULL if the
+// operation does not exist. The string is valid until the program ends.
 //
 // Expects:
-// `name` is a text.
+// `name` is a string.
 const char *netcl_op_describe(const char *name);
 
-// A tensor with the elements at `data`, without gaps, the last axis fastest: `rank` sizes at `shape`, and exactly as many `bytes` as they take. With
-// `data` NULL, and `bytes` 0, its elements are zeros. `dtype` is `NETCL_F32`, ….
+// Creates a dense tensor from the elements at `data`, in row-major order (the last axis varies fastest). `shape` has `rank` sizes, and
+// `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
 //
 // Expects:
 // `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` has room for a handle.
@@ -300,28 +305,29 @@ netcl_status netcl_tensor_create(netcl_device *device,
                                  size_t bytes,
                                  netcl_tensor **out);
 
-// Frees a tensor's handle. Its memory goes back when nothing else uses it: another handle, a view, or a result that still needs it for a gradient.
+// Frees a tensor's handle. The memory is released when it has no other users: handles, views, or results that need it for a gradient.
 netcl_status netcl_tensor_free(netcl_tensor *tensor);
 
-// Another handle of the same tensor: one memory, one gradient.
+// Creates another handle for the same tensor. Both share memory and gradient.
 //
 // Expects:
 // `out` has room for a handle.
 netcl_status netcl_tensor_clone(netcl_tensor *tensor, netcl_tensor **out);
 
-// The same elements apart from what made them: no gradient flows through it.
+// Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
 //
 // Expects:
 // `out` has room for a handle.
 netcl_status netcl_tensor_detach(netcl_tensor *tensor, netcl_tensor **out);
 
-// The same memory as a parameter, which collects its gradient. `name` appears in errors.
+// Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 //
 // Expects:
-// `name` is a text; `out` has room for a handle.
+// `name` is a string; `out` has room for a handle.
 netcl_status netcl_tensor_parameter(netcl_tensor *tensor, const char *name, netcl_tensor **out);
 
-// The number of axes in `rank`, and their sizes at `shape`, which has room for `room` of them. `shape` NULL asks only for the number.
+// Writes the number of axes to `rank` and their sizes to `shape`, which has room for `room` sizes. If `shape` is NULL, only the number is
+// returned.
 //
 // Expects:
 // `shape` has room for `room` sizes or is NULL; `rank` has room for a number.
@@ -330,20 +336,20 @@ netcl_status netcl_tensor_shape(netcl_tensor *tensor,
                                 size_t room,
                                 size_t *rank);
 
-// The storage type, `NETCL_F32`, ….
+// Writes the storage type, `NETCL_F32`, …, to `dtype`.
 //
 // Expects:
 // `dtype` has room for a number.
 netcl_status netcl_tensor_dtype(netcl_tensor *tensor, int *dtype);
 
-// The elements, in order, to `data`, which has room for exactly their `bytes`. Waits for what makes them.
+// Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
 //
 // Expects:
 // `data` has room for `bytes` bytes.
 netcl_status netcl_tensor_read(netcl_tensor *tensor, void *data, size_t bytes);
 
-// Overwrites the elements of a tensor without gaps with exactly as many `bytes` at `data`. A result that needs the old ones for its gradient then has
-// none: that is an error of `netcl_backward`.
+// Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
+// the old elements for its gradient, `netcl_backward` then returns an error.
 //
 // Expects:
 // `data` points to `bytes` bytes.
@@ -351,26 +357,27 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// The gradient that a parameter has collected; NULL in `out` where there is none.
+// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
 //
 // Expects:
 // `out` has room for a handle.
 netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
 
-// Forgets the gradient that a parameter has collected.
+// Clears the gradient that a parameter has collected.
 netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
 
-// Gradients of a result with respect to every parameter that it was made of, added to what they have collected. `gradient` is that of the result itself;
-// NULL for a result of one element, whose gradient is 1.
+// Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.
+// `gradient` is the gradient of the result itself. It may be NULL for a result of one element, whose gradient is then 1.
 netcl_status netcl_backward(netcl_tensor *result,
                             netcl_tensor *gradient);
 
-// Runs the operation called `name`: `input_count` tensors, NULL for an optional one that is left out; `attribute_count` attributes, those not given have
-// their defaults. Its results are handles at `outputs`, which has room for `room`; `output_count`, which may be NULL, says how many they are. Gradients
-// flow through it, unless the thread is in a scope of `netcl_no_grad_begin`. `netcl_op_describe` says what an operation takes.
+// Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
+// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+// `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
+// `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 //
 // Expects:
-// `name` is a text; the arrays are as long as said, and attributes point to what they say.
+// `name` is a string; the arrays have the given lengths, and the attributes' pointers match their kinds.
 netcl_status netcl_op(const char *name,
                       netcl_tensor *const *inputs,
                       size_t input_count,
@@ -380,20 +387,22 @@ netcl_status netcl_op(const char *name,
                       size_t room,
                       size_t *output_count);
 
-// How many operations there are.
+// Returns the number of operations.
 size_t netcl_op_count(void);
 
-// The name of one of them, counted from 0; NULL behind the last. It lasts as long as the program.
+// Returns the name of an operation by its index, which starts at 0, or NULL after the last one. The string is valid until the program
+// ends.
 const char *netcl_op_name(size_t index);
 
-// What an operation takes and gives in one line, and a paragraph that describes it; NULL where there is none of that name. It lasts as long as the program.
+// Returns a description of the operation `name`: a line with inputs, attributes and results, and a paragraph. Returns NULL if the
+// operation does not exist. The string is valid until the program ends.
 //
 // Expects:
-// `name` is a text.
+// `name` is a string.
 const char *netcl_op_describe(const char *name);
 
-// A tensor with the elements at `data`, without gaps, the last axis fastest: `rank` sizes at `shape`, and exactly as many `bytes` as they take. With
-// `data` NULL, and `bytes` 0, its elements are zeros. `dtype` is `NETCL_F32`, ….
+// Creates a dense tensor from the elements at `data`, in row-major order (the last axis varies fastest). `shape` has `rank` sizes, and
+// `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
 //
 // Expects:
 // `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` has room for a handle.
@@ -405,28 +414,29 @@ netcl_status netcl_tensor_create(netcl_device *device,
                                  size_t bytes,
                                  netcl_tensor **out);
 
-// Frees a tensor's handle. Its memory goes back when nothing else uses it: another handle, a view, or a result that still needs it for a gradient.
+// Frees a tensor's handle. The memory is released when it has no other users: handles, views, or results that need it for a gradient.
 netcl_status netcl_tensor_free(netcl_tensor *tensor);
 
-// Another handle of the same tensor: one memory, one gradient.
+// Creates another handle for the same tensor. Both share memory and gradient.
 //
 // Expects:
 // `out` has room for a handle.
 netcl_status netcl_tensor_clone(netcl_tensor *tensor, netcl_tensor **out);
 
-// The same elements apart from what made them: no gradient flows through it.
+// Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
 //
 // Expects:
 // `out` has room for a handle.
 netcl_status netcl_tensor_detach(netcl_tensor *tensor, netcl_tensor **out);
 
-// The same memory as a parameter, which collects its gradient. `name` appears in errors.
+// Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 //
 // Expects:
-// `name` is a text; `out` has room for a handle.
+// `name` is a string; `out` has room for a handle.
 netcl_status netcl_tensor_parameter(netcl_tensor *tensor, const char *name, netcl_tensor **out);
 
-// The number of axes in `rank`, and their sizes at `shape`, which has room for `room` of them. `shape` NULL asks only for the number.
+// Writes the number of axes to `rank` and their sizes to `shape`, which has room for `room` sizes. If `shape` is NULL, only the number is
+// returned.
 //
 // Expects:
 // `shape` has room for `room` sizes or is NULL; `rank` has room for a number.
@@ -435,20 +445,20 @@ netcl_status netcl_tensor_shape(netcl_tensor *tensor,
                                 size_t room,
                                 size_t *rank);
 
-// The storage type, `NETCL_F32`, ….
+// Writes the storage type, `NETCL_F32`, …, to `dtype`.
 //
 // Expects:
 // `dtype` has room for a number.
 netcl_status netcl_tensor_dtype(netcl_tensor *tensor, int *dtype);
 
-// The elements, in order, to `data`, which has room for exactly their `bytes`. Waits for what makes them.
+// Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
 //
 // Expects:
 // `data` has room for `bytes` bytes.
 netcl_status netcl_tensor_read(netcl_tensor *tensor, void *data, size_t bytes);
 
-// Overwrites the elements of a tensor without gaps with exactly as many `bytes` at `data`. A result that needs the old ones for its gradient then has
-// none: that is an error of `netcl_backward`.
+// Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
+// the old elements for its gradient, `netcl_backward` then returns an error.
 //
 // Expects:
 // `data` points to `bytes` bytes.
@@ -456,17 +466,17 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// The gradient that a parameter has collected; NULL in `out` where there is none.
+// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
 //
 // Expects:
 // `out` has room for a handle.
 netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
 
-// Forgets the gradient that a parameter has collected.
+// Clears the gradient that a parameter has collected.
 netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
 
-// Gradients of a result with respect to every parameter that it was made of, added to what they have collected. `gradient` is that of the result itself;
-// NULL for a result of one element, whose gradient is 1.
+// Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.
+// `gradient` is the gradient of the result itself. It may be NULL for a result of one element, whose gradient is then 1.
 netcl_status netcl_backward(netcl_tensor *result,
                             netcl_tensor *gradient);
 

@@ -1,28 +1,28 @@
 // libnetcl: the driver. Buffers are handles, and each operation is one function. The simulated GPU has addresses.
 //
-// docs/c.md is the guide. Handles are checked: a freed, foreign or random one is an error, never a crash. A call that
-// fails returns an error code, and netcl_last_error() says why. Every function may be called from any thread.
-// Made from the sources by `make capi`; a test fails where it is out of date.
+// docs/c.md is the guide. Handles are checked: a freed, foreign or random handle is an error, never a crash. If a call
+// fails, it returns an error code, and netcl_last_error() returns the reason. Every function may be called from any thread.
+// Generated from the sources by `make capi`. A test fails if this file is out of date.
 
 #ifndef NETCL_DRIVER_H
 #define NETCL_DRIVER_H
 
 #include "netcl.h"
 
-// `c` (m, n) = `a` (m, k) · `b` (k, n) of elements of `element` bytes: 4 for float, 8 for double.
+// Computes `c` (m, n) = `a` (m, k) · `b` (k, n). `element` is the element size in bytes: 4 for float, 8 for double.
 #define NETCL_SIMULATED_MATRIX_MULTIPLY 1
 
-// `bytes` bytes from `a` to `c`.
+// Copies `bytes` bytes from `a` to `c`.
 #define NETCL_SIMULATED_COPY 2
 
-// `bytes` bytes at `c` become the byte `element`.
+// Sets `bytes` bytes at `c` to the byte `element`.
 #define NETCL_SIMULATED_FILL 3
 
-// What the simulated GPU is to do. Fields that the operation does not name are not looked at.
+// A command for the simulated GPU. Only the fields that belong to the operation are read.
 typedef struct {
   // `NETCL_SIMULATED_MATRIX_MULTIPLY`, `NETCL_SIMULATED_COPY` or `NETCL_SIMULATED_FILL`.
   int operation;
-  // Bytes of an element, or the byte of a fill.
+  // Size of an element in bytes, or the byte of a fill.
   int element;
   // Address of the first input.
   unsigned long long a;
@@ -36,28 +36,28 @@ typedef struct {
   unsigned long long n;
   // Columns of `a` and rows of `b`.
   unsigned long long k;
-  // Bytes of a copy or fill.
+  // Size of a copy or fill in bytes.
   unsigned long long bytes;
 } netcl_simulated_command;
 
-// Called when a read-back is done: `status` says how it went.
+// Callback for a completed read-back. `status` is its result.
 typedef void (*netcl_simulated_read_callback)(netcl_status status, void *user);
 
-// Takes a line of the trace.
+// Callback that receives a line of the trace.
 typedef void (*netcl_simulated_trace_callback)(const char *line, void *user);
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// dx = dy · the derivative of GELU at x.
+// Computes the gradient of GELU: dx = dy · GELU'(x).
 int execute_gelu_backward_on_gpu(int gpu_index,
                                  void *buffer_input,
                                  void *buffer_grad_output,
                                  void *buffer_grad_input,
                                  int num_elements);
 
-// The gradient of a layer norm without scale and shift.
+// Computes the gradient of a layer norm without scale and shift.
 int execute_layernorm_backward_on_gpu(int gpu_index,
                                       void *buffer_dy,
                                       void *buffer_x,
@@ -66,7 +66,7 @@ int execute_layernorm_backward_on_gpu(int gpu_index,
                                       int row_size,
                                       float eps);
 
-// dx = (dy - sum(dy · y)) · y of each row, with y the result of the softmax.
+// Computes the gradient of a softmax: dx = (dy - sum(dy · y)) · y for each row, where y is the result of the softmax.
 int execute_softmax_backward_on_gpu(int gpu_index,
                                     void *buffer_dy,
                                     void *buffer_y,
@@ -74,14 +74,14 @@ int execute_softmax_backward_on_gpu(int gpu_index,
                                     int num_rows,
                                     int row_size);
 
-// The gradient of a transpose, with the rows and columns of its input: the transpose of `buffer_dC`.
+// Computes the gradient of a transpose, which is the transpose of `buffer_dC`. `rows_A` and `cols_A` are the size of its input.
 int execute_transpose_backward_on_gpu(int gpu_index,
                                       void *buffer_dC,
                                       void *buffer_dA,
                                       int rows_A,
                                       int cols_A);
 
-// dA = dC · B and dB = dC · A, element by element. Either may be NULL.
+// Computes dA = dC · B and dB = dC · A elementwise. Either may be NULL.
 int execute_mul_backward_on_gpu(int gpu_index,
                                 void *buffer_dC,
                                 void *buffer_A,
@@ -90,7 +90,8 @@ int execute_mul_backward_on_gpu(int gpu_index,
                                 void *buffer_dB,
                                 int num_elements);
 
-// Gradients of C = A · B with A (B, M, K), B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be NULL.
+// Computes the gradients of C = A · B with A (B, M, K) and B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be
+// NULL.
 int execute_matmul_backward_on_gpu(int gpu_index,
                                    void *buffer_a,
                                    void *buffer_b,
@@ -102,7 +103,7 @@ int execute_matmul_backward_on_gpu(int gpu_index,
                                    int dim_n,
                                    int dim_k);
 
-// Gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
+// Computes the gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
 int execute_matmul_batched_backward_on_gpu(int gpu_index,
                                            void *buffer_a,
                                            void *buffer_b,
@@ -114,8 +115,7 @@ int execute_matmul_batched_backward_on_gpu(int gpu_index,
                                            int dim_n,
                                            int dim_k);
 
-// Adds d_o[b, s, :] to d_w[idx[b, s], :]. An index that is no row of d_w, as for padding, adds nothing. The order of additions is always
-// the same.
+// Adds d_o[b, s, :] to d_w[idx[b, s], :]. Indices outside of d_w, such as padding, are ignored. The order of additions is deterministic.
 int execute_embedding_backward_gpu(int gpu_index,
                                    void *d_o,
                                    void *idx,
@@ -125,7 +125,7 @@ int execute_embedding_backward_gpu(int gpu_index,
                                    int d,
                                    int v);
 
-// C = A · B with A (B, M, K), B (K, N), C (B, M, N); B of 1 for matrices.
+// Computes C = A · B with A (B, M, K), B (K, N), C (B, M, N). Use B = 1 for matrices.
 int execute_matmul_on_gpu(int gpu_index,
                           void *buffer_a,
                           void *buffer_b,
@@ -135,7 +135,7 @@ int execute_matmul_on_gpu(int gpu_index,
                           int dim_n,
                           int dim_k);
 
-// C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
+// Computes C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
 int execute_matmul_batched_on_gpu(int gpu_index,
                                   void *buffer_a,
                                   void *buffer_b,
@@ -145,14 +145,14 @@ int execute_matmul_batched_on_gpu(int gpu_index,
                                   int dim_n,
                                   int dim_k);
 
-// Softmax over each row.
+// Computes the softmax of each row.
 int execute_softmax_on_gpu(int gpu_index,
                            void *buffer_input,
                            void *buffer_output,
                            int num_rows,
                            int row_size);
 
-// Logarithm of the softmax over the last axis of (B, S, V). Does not wait; what follows on this GPU sees the result.
+// Computes the log-softmax over the last axis of (B, S, V). Does not wait; later operations on this GPU see the result.
 int execute_log_softmax_stable_gpu(int gpu_index,
                                    void *input_logits,
                                    void *output_log_probs,
@@ -160,19 +160,19 @@ int execute_log_softmax_stable_gpu(int gpu_index,
                                    int dim_s,
                                    int dim_v);
 
-// 0.5 · x · (1 + erf(x / √2)) of each element.
+// Computes GELU elementwise: 0.5 · x · (1 + erf(x / √2)).
 int execute_gelu_on_gpu(int gpu_index, void *buffer_input, void *buffer_output, int num_elements);
 
-// C = A + B, element by element.
+// Computes C = A + B elementwise.
 int execute_add_on_gpu(int gpu_index, void *buffer_a, void *buffer_b, void *buffer_c, int num_elements);
 
-// C = A · B, element by element.
+// Computes C = A · B elementwise.
 int execute_mul_on_gpu(int gpu_index, void *buffer_a, void *buffer_b, void *buffer_c, int num_elements);
 
-// C[b, m, n] = A[b, m, n] + B[n]: a bias.
+// Adds a bias: C[b, m, n] = A[b, m, n] + B[n].
 int execute_broadcast_add_gpu(int gpu_index, void *a, void *b, void *c, int dim_b, int dim_m, int dim_n);
 
-// output[b, s, e] = input[b, s, e] + pe[s, e]: positions.
+// Adds positional encodings: output[b, s, e] = input[b, s, e] + pe[s, e].
 int execute_add_broadcast_pe_gpu(int gpu_index,
                                  void *input,
                                  void *pe_slice,
@@ -181,7 +181,7 @@ int execute_add_broadcast_pe_gpu(int gpu_index,
                                  int dim_s,
                                  int dim_e);
 
-// Each row less its mean, over the root of its variance and `eps`. Without scale and shift.
+// Computes a layer norm without scale and shift: each row minus its mean, divided by the square root of its variance plus `eps`.
 int execute_layernorm_on_gpu(int gpu_index,
                              void *buffer_input,
                              void *buffer_output,
@@ -189,13 +189,13 @@ int execute_layernorm_on_gpu(int gpu_index,
                              int row_size,
                              float eps);
 
-// The transpose of a matrix of `rows` × `cols`.
+// Transposes a matrix of `rows` × `cols`.
 int execute_transpose_on_gpu(int gpu_index, void *buffer_input, void *buffer_output, int rows, int cols);
 
-// The transpose of the last two axes: (B_flat, d1, d2) to (B_flat, d2, d1).
+// Transposes the last two axes: (B_flat, d1, d2) to (B_flat, d2, d1).
 int execute_transpose_batched_gpu(int gpu_index, void *in, void *out, int B_flat, int d1, int d2);
 
-// The two axes in the middle exchanged: (B, d1, d2, d3) to (B, d2, d1, d3).
+// Swaps the two middle axes: (B, d1, d2, d3) to (B, d2, d1, d3).
 int execute_transpose_12_batched_gpu(int gpu_index,
                                      void *buffer_in,
                                      void *buffer_out,
@@ -204,7 +204,8 @@ int execute_transpose_12_batched_gpu(int gpu_index,
                                      int d2,
                                      int d3);
 
-// o[b, s, :] = w[idx[b, s], :] with idx (b, s) of int32, w (v, d), o (b, s, d). An index that is no row of w, as for padding, gives zeros.
+// Looks up rows: o[b, s, :] = w[idx[b, s], :] with idx (b, s) int32, w (v, d), o (b, s, d). Indices outside of w, such as padding, give
+// zeros.
 int execute_embedding_lookup_gpu(int gpu_index,
                                  void *idx,
                                  void *w,
@@ -214,12 +215,12 @@ int execute_embedding_lookup_gpu(int gpu_index,
                                  int d,
                                  int v);
 
-// out[n] = the sum of in[b, m, n] over b and m: the gradient of a bias.
+// Sums over b and m: out[n] = sum of in[b, m, n], the gradient of a bias.
 int execute_reduce_sum_gpu(int gpu_index, void *in, void *out, int dim_b, int dim_m, int dim_n);
 
-// Of each of the B · S rows of log_probs (B, S, V): loss_per_sample (B, S) = -log_probs[target], and grad_input (B, S, V) = exp(log_probs) less
-// 1 at the target. target_indices (B, S) is int32; one that is no class, as for padding, has loss and gradient 0. Does not wait; what follows on
-// this GPU sees the results.
+// Computes the cross entropy and its gradient for each of the B · S rows of log_probs (B, S, V). loss_per_sample (B, S) =
+// -log_probs[target]. grad_input (B, S, V) = exp(log_probs), minus 1 at the target. target_indices (B, S) is int32. A target outside of
+// the classes, such as padding, has loss and gradient 0. Does not wait; later operations on this GPU see the results.
 int execute_cross_entropy_loss_grad_gpu(int gpu_index,
                                         void *log_probs,
                                         void *target_indices,
@@ -229,31 +230,31 @@ int execute_cross_entropy_loss_grad_gpu(int gpu_index,
                                         int dim_s,
                                         int dim_v);
 
-// Opens the device of this index: the one that `netcl_driver_device` named, else the OpenCL device of that number, counted from 0. An
-// index that does not exist means the first; without any OpenCL device it is the simulated GPU. Kernels are built when they are first
-// used, and kept on disk. Comes before everything else on a GPU; once more does nothing.
+// Opens the device with this index: the one set by `netcl_driver_device`, or the OpenCL device with that number, starting at 0. If the
+// number does not exist, the first OpenCL device is opened. If there is no OpenCL device, the simulated GPU is opened. Kernels are built
+// at their first use and cached on disk. Call this before all other functions of a GPU. Later calls have no effect.
 //
-// Answers 1, or 0 where no device opens.
+// Returns 1, or 0 if no device can be opened.
 int initialize_gpu(int gpu_index);
 
-// Names the device that `initialize_gpu` opens for an index: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. Comes
-// before `initialize_gpu`.
+// Sets the device that `initialize_gpu` opens for an index: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. Must be
+// called before `initialize_gpu`.
 //
 // Expects:
-// `device` is a text that ends with a zero byte.
+// `device` is a string that ends with a zero byte.
 netcl_status netcl_driver_device(int gpu_index,
                                  const char *device);
 
-// Frees every buffer and closes every device. Handles of buffers are no longer valid; `initialize_gpu` begins anew.
+// Frees all buffers and closes all devices. Handles of buffers become invalid. `initialize_gpu` starts again.
 void shutdown_driver(void);
 
-// A buffer of `size` bytes on a GPU, uninitialised. Answers its handle, or NULL.
+// Allocates an uninitialized buffer of `size` bytes on a GPU. Returns its handle, or NULL on failure.
 void *allocate_gpu_memory(int gpu_index, size_t size);
 
-// Frees a buffer. NULL is ignored; one that was freed before is only noted in `netcl_last_error()`.
+// Frees a buffer. NULL is ignored. Freeing a buffer twice only sets `netcl_last_error()`.
 void free_gpu_memory(int gpu_index, void *buffer_handle);
 
-// Copies `size` bytes of the host to a buffer from byte `offset` on. Returns when the source may be changed.
+// Copies `size` bytes from the host to a buffer, starting at byte `offset`. Returns when the source may be changed.
 //
 // Expects:
 // `host_source_ptr` points to `size` bytes.
@@ -263,7 +264,7 @@ int write_host_to_gpu_blocking(int gpu_index,
                                size_t size,
                                const void *host_source_ptr);
 
-// Copies `size` bytes of a buffer from byte `offset` on to the host. Waits for everything that was begun before.
+// Copies `size` bytes from a buffer, starting at byte `offset`, to the host. Waits for all earlier operations.
 //
 // Expects:
 // `host_destination_ptr` points to room for `size` bytes.
@@ -273,17 +274,17 @@ int read_gpu_to_host_blocking(int gpu_index,
                               size_t size,
                               void *host_destination_ptr);
 
-// Copies the first `size` bytes of a buffer to the beginning of another one.
+// Copies the first `size` bytes of a buffer to the start of another buffer.
 int execute_clone_on_gpu(int gpu_index, void *src_buffer, void *dst_buffer, size_t size);
 
-// dx = dy · the derivative of GELU at x.
+// Computes the gradient of GELU: dx = dy · GELU'(x).
 int execute_gelu_backward_on_gpu(int gpu_index,
                                  void *buffer_input,
                                  void *buffer_grad_output,
                                  void *buffer_grad_input,
                                  int num_elements);
 
-// The gradient of a layer norm without scale and shift.
+// Computes the gradient of a layer norm without scale and shift.
 int execute_layernorm_backward_on_gpu(int gpu_index,
                                       void *buffer_dy,
                                       void *buffer_x,
@@ -292,7 +293,7 @@ int execute_layernorm_backward_on_gpu(int gpu_index,
                                       int row_size,
                                       float eps);
 
-// dx = (dy - sum(dy · y)) · y of each row, with y the result of the softmax.
+// Computes the gradient of a softmax: dx = (dy - sum(dy · y)) · y for each row, where y is the result of the softmax.
 int execute_softmax_backward_on_gpu(int gpu_index,
                                     void *buffer_dy,
                                     void *buffer_y,
@@ -300,14 +301,14 @@ int execute_softmax_backward_on_gpu(int gpu_index,
                                     int num_rows,
                                     int row_size);
 
-// The gradient of a transpose, with the rows and columns of its input: the transpose of `buffer_dC`.
+// Computes the gradient of a transpose, which is the transpose of `buffer_dC`. `rows_A` and `cols_A` are the size of its input.
 int execute_transpose_backward_on_gpu(int gpu_index,
                                       void *buffer_dC,
                                       void *buffer_dA,
                                       int rows_A,
                                       int cols_A);
 
-// dA = dC · B and dB = dC · A, element by element. Either may be NULL.
+// Computes dA = dC · B and dB = dC · A elementwise. Either may be NULL.
 int execute_mul_backward_on_gpu(int gpu_index,
                                 void *buffer_dC,
                                 void *buffer_A,
@@ -316,7 +317,8 @@ int execute_mul_backward_on_gpu(int gpu_index,
                                 void *buffer_dB,
                                 int num_elements);
 
-// Gradients of C = A · B with A (B, M, K), B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be NULL.
+// Computes the gradients of C = A · B with A (B, M, K) and B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be
+// NULL.
 int execute_matmul_backward_on_gpu(int gpu_index,
                                    void *buffer_a,
                                    void *buffer_b,
@@ -328,7 +330,7 @@ int execute_matmul_backward_on_gpu(int gpu_index,
                                    int dim_n,
                                    int dim_k);
 
-// Gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
+// Computes the gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
 int execute_matmul_batched_backward_on_gpu(int gpu_index,
                                            void *buffer_a,
                                            void *buffer_b,
@@ -340,8 +342,7 @@ int execute_matmul_batched_backward_on_gpu(int gpu_index,
                                            int dim_n,
                                            int dim_k);
 
-// Adds d_o[b, s, :] to d_w[idx[b, s], :]. An index that is no row of d_w, as for padding, adds nothing. The order of additions is always
-// the same.
+// Adds d_o[b, s, :] to d_w[idx[b, s], :]. Indices outside of d_w, such as padding, are ignored. The order of additions is deterministic.
 int execute_embedding_backward_gpu(int gpu_index,
                                    void *d_o,
                                    void *idx,
@@ -351,7 +352,7 @@ int execute_embedding_backward_gpu(int gpu_index,
                                    int d,
                                    int v);
 
-// C = A · B with A (B, M, K), B (K, N), C (B, M, N); B of 1 for matrices.
+// Computes C = A · B with A (B, M, K), B (K, N), C (B, M, N). Use B = 1 for matrices.
 int execute_matmul_on_gpu(int gpu_index,
                           void *buffer_a,
                           void *buffer_b,
@@ -361,7 +362,7 @@ int execute_matmul_on_gpu(int gpu_index,
                           int dim_n,
                           int dim_k);
 
-// C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
+// Computes C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
 int execute_matmul_batched_on_gpu(int gpu_index,
                                   void *buffer_a,
                                   void *buffer_b,
@@ -371,14 +372,14 @@ int execute_matmul_batched_on_gpu(int gpu_index,
                                   int dim_n,
                                   int dim_k);
 
-// Softmax over each row.
+// Computes the softmax of each row.
 int execute_softmax_on_gpu(int gpu_index,
                            void *buffer_input,
                            void *buffer_output,
                            int num_rows,
                            int row_size);
 
-// Logarithm of the softmax over the last axis of (B, S, V). Does not wait; what follows on this GPU sees the result.
+// Computes the log-softmax over the last axis of (B, S, V). Does not wait; later operations on this GPU see the result.
 int execute_log_softmax_stable_gpu(int gpu_index,
                                    void *input_logits,
                                    void *output_log_probs,
@@ -386,19 +387,19 @@ int execute_log_softmax_stable_gpu(int gpu_index,
                                    int dim_s,
                                    int dim_v);
 
-// 0.5 · x · (1 + erf(x / √2)) of each element.
+// Computes GELU elementwise: 0.5 · x · (1 + erf(x / √2)).
 int execute_gelu_on_gpu(int gpu_index, void *buffer_input, void *buffer_output, int num_elements);
 
-// C = A + B, element by element.
+// Computes C = A + B elementwise.
 int execute_add_on_gpu(int gpu_index, void *buffer_a, void *buffer_b, void *buffer_c, int num_elements);
 
-// C = A · B, element by element.
+// Computes C = A · B elementwise.
 int execute_mul_on_gpu(int gpu_index, void *buffer_a, void *buffer_b, void *buffer_c, int num_elements);
 
-// C[b, m, n] = A[b, m, n] + B[n]: a bias.
+// Adds a bias: C[b, m, n] = A[b, m, n] + B[n].
 int execute_broadcast_add_gpu(int gpu_index, void *a, void *b, void *c, int dim_b, int dim_m, int dim_n);
 
-// output[b, s, e] = input[b, s, e] + pe[s, e]: positions.
+// Adds positional encodings: output[b, s, e] = input[b, s, e] + pe[s, e].
 int execute_add_broadcast_pe_gpu(int gpu_index,
                                  void *input,
                                  void *pe_slice,
@@ -407,7 +408,7 @@ int execute_add_broadcast_pe_gpu(int gpu_index,
                                  int dim_s,
                                  int dim_e);
 
-// Each row less its mean, over the root of its variance and `eps`. Without scale and shift.
+// Computes a layer norm without scale and shift: each row minus its mean, divided by the square root of its variance plus `eps`.
 int execute_layernorm_on_gpu(int gpu_index,
                              void *buffer_input,
                              void *buffer_output,
@@ -415,13 +416,13 @@ int execute_layernorm_on_gpu(int gpu_index,
                              int row_size,
                              float eps);
 
-// The transpose of a matrix of `rows` × `cols`.
+// Transposes a matrix of `rows` × `cols`.
 int execute_transpose_on_gpu(int gpu_index, void *buffer_input, void *buffer_output, int rows, int cols);
 
-// The transpose of the last two axes: (B_flat, d1, d2) to (B_flat, d2, d1).
+// Transposes the last two axes: (B_flat, d1, d2) to (B_flat, d2, d1).
 int execute_transpose_batched_gpu(int gpu_index, void *in, void *out, int B_flat, int d1, int d2);
 
-// The two axes in the middle exchanged: (B, d1, d2, d3) to (B, d2, d1, d3).
+// Swaps the two middle axes: (B, d1, d2, d3) to (B, d2, d1, d3).
 int execute_transpose_12_batched_gpu(int gpu_index,
                                      void *buffer_in,
                                      void *buffer_out,
@@ -430,7 +431,8 @@ int execute_transpose_12_batched_gpu(int gpu_index,
                                      int d2,
                                      int d3);
 
-// o[b, s, :] = w[idx[b, s], :] with idx (b, s) of int32, w (v, d), o (b, s, d). An index that is no row of w, as for padding, gives zeros.
+// Looks up rows: o[b, s, :] = w[idx[b, s], :] with idx (b, s) int32, w (v, d), o (b, s, d). Indices outside of w, such as padding, give
+// zeros.
 int execute_embedding_lookup_gpu(int gpu_index,
                                  void *idx,
                                  void *w,
@@ -440,12 +442,12 @@ int execute_embedding_lookup_gpu(int gpu_index,
                                  int d,
                                  int v);
 
-// out[n] = the sum of in[b, m, n] over b and m: the gradient of a bias.
+// Sums over b and m: out[n] = sum of in[b, m, n], the gradient of a bias.
 int execute_reduce_sum_gpu(int gpu_index, void *in, void *out, int dim_b, int dim_m, int dim_n);
 
-// Of each of the B · S rows of log_probs (B, S, V): loss_per_sample (B, S) = -log_probs[target], and grad_input (B, S, V) = exp(log_probs) less
-// 1 at the target. target_indices (B, S) is int32; one that is no class, as for padding, has loss and gradient 0. Does not wait; what follows on
-// this GPU sees the results.
+// Computes the cross entropy and its gradient for each of the B · S rows of log_probs (B, S, V). loss_per_sample (B, S) =
+// -log_probs[target]. grad_input (B, S, V) = exp(log_probs), minus 1 at the target. target_indices (B, S) is int32. A target outside of
+// the classes, such as padding, has loss and gradient 0. Does not wait; later operations on this GPU see the results.
 int execute_cross_entropy_loss_grad_gpu(int gpu_index,
                                         void *log_probs,
                                         void *target_indices,
@@ -455,31 +457,31 @@ int execute_cross_entropy_loss_grad_gpu(int gpu_index,
                                         int dim_s,
                                         int dim_v);
 
-// Opens the device of this index: the one that `netcl_driver_device` named, else the OpenCL device of that number, counted from 0. An
-// index that does not exist means the first; without any OpenCL device it is the simulated GPU. Kernels are built when they are first
-// used, and kept on disk. Comes before everything else on a GPU; once more does nothing.
+// Opens the device with this index: the one set by `netcl_driver_device`, or the OpenCL device with that number, starting at 0. If the
+// number does not exist, the first OpenCL device is opened. If there is no OpenCL device, the simulated GPU is opened. Kernels are built
+// at their first use and cached on disk. Call this before all other functions of a GPU. Later calls have no effect.
 //
-// Answers 1, or 0 where no device opens.
+// Returns 1, or 0 if no device can be opened.
 int initialize_gpu(int gpu_index);
 
-// Names the device that `initialize_gpu` opens for an index: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. Comes
-// before `initialize_gpu`.
+// Sets the device that `initialize_gpu` opens for an index: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. Must be
+// called before `initialize_gpu`.
 //
 // Expects:
-// `device` is a text that ends with a zero byte.
+// `device` is a string that ends with a zero byte.
 netcl_status netcl_driver_device(int gpu_index,
                                  const char *device);
 
-// Frees every buffer and closes every device. Handles of buffers are no longer valid; `initialize_gpu` begins anew.
+// Frees all buffers and closes all devices. Handles of buffers become invalid. `initialize_gpu` starts again.
 void shutdown_driver(void);
 
-// A buffer of `size` bytes on a GPU, uninitialised. Answers its handle, or NULL.
+// Allocates an uninitialized buffer of `size` bytes on a GPU. Returns its handle, or NULL on failure.
 void *allocate_gpu_memory(int gpu_index, size_t size);
 
-// Frees a buffer. NULL is ignored; one that was freed before is only noted in `netcl_last_error()`.
+// Frees a buffer. NULL is ignored. Freeing a buffer twice only sets `netcl_last_error()`.
 void free_gpu_memory(int gpu_index, void *buffer_handle);
 
-// Copies `size` bytes of the host to a buffer from byte `offset` on. Returns when the source may be changed.
+// Copies `size` bytes from the host to a buffer, starting at byte `offset`. Returns when the source may be changed.
 //
 // Expects:
 // `host_source_ptr` points to `size` bytes.
@@ -489,7 +491,7 @@ int write_host_to_gpu_blocking(int gpu_index,
                                size_t size,
                                const void *host_source_ptr);
 
-// Copies `size` bytes of a buffer from byte `offset` on to the host. Waits for everything that was begun before.
+// Copies `size` bytes from a buffer, starting at byte `offset`, to the host. Waits for all earlier operations.
 //
 // Expects:
 // `host_destination_ptr` points to room for `size` bytes.
@@ -499,12 +501,12 @@ int read_gpu_to_host_blocking(int gpu_index,
                               size_t size,
                               void *host_destination_ptr);
 
-// Copies the first `size` bytes of a buffer to the beginning of another one.
+// Copies the first `size` bytes of a buffer to the start of another buffer.
 int execute_clone_on_gpu(int gpu_index, void *src_buffer, void *dst_buffer, size_t size);
 
-// Step `t`, counted from 1, of Adam (Kingma and Ba, 2015) on f32 buffers of `num_elements`: with g the gradient plus weight_decay times the
-// parameter, m = beta1·m + (1-beta1)·g, v = beta2·v + (1-beta2)·g², and the parameter loses lr · m̂ / (√v̂ + eps), with m̂ = m / (1-beta1ᵗ) and
-// v̂ = v / (1-beta2ᵗ). Parameter, gradient, m and v are four buffers.
+// Runs step `t` of Adam (Kingma and Ba, 2015) on f32 buffers of `num_elements`. Steps start at 1. With g = gradient + weight_decay ·
+// parameter: m = beta1·m + (1-beta1)·g, v = beta2·v + (1-beta2)·g², and the parameter decreases by lr · m̂ / (√v̂ + eps), where m̂ = m /
+// (1-beta1ᵗ) and v̂ = v / (1-beta2ᵗ). Parameter, gradient, m and v are four different buffers.
 int execute_adam_update_on_gpu(int gpu_index,
                                void *param_buffer,
                                void *grad_buffer,
@@ -518,9 +520,9 @@ int execute_adam_update_on_gpu(int gpu_index,
                                float eps,
                                float weight_decay);
 
-// Step `t`, counted from 1, of Adam (Kingma and Ba, 2015) on f32 buffers of `num_elements`: with g the gradient plus weight_decay times the
-// parameter, m = beta1·m + (1-beta1)·g, v = beta2·v + (1-beta2)·g², and the parameter loses lr · m̂ / (√v̂ + eps), with m̂ = m / (1-beta1ᵗ) and
-// v̂ = v / (1-beta2ᵗ). Parameter, gradient, m and v are four buffers.
+// Runs step `t` of Adam (Kingma and Ba, 2015) on f32 buffers of `num_elements`. Steps start at 1. With g = gradient + weight_decay ·
+// parameter: m = beta1·m + (1-beta1)·g, v = beta2·v + (1-beta2)·g², and the parameter decreases by lr · m̂ / (√v̂ + eps), where m̂ = m /
+// (1-beta1ᵗ) and v̂ = v / (1-beta2ᵗ). Parameter, gradient, m and v are four different buffers.
 int execute_adam_update_on_gpu(int gpu_index,
                                void *param_buffer,
                                void *grad_buffer,
@@ -534,15 +536,15 @@ int execute_adam_update_on_gpu(int gpu_index,
                                float eps,
                                float weight_decay);
 
-// Writes a command into the simulated GPU's ring, rings, and waits until its fence is there. Answers 1, or 0.
+// Enqueues a command, rings the doorbell, and waits until the command is complete. Returns 1, or 0 on failure.
 //
 // Expects:
 // `command` points to a command.
 int submit_command(int gpu_index, const netcl_simulated_command *command);
 
-// The product of two matrices on the simulated GPU. `shape_a` and `shape_b` have rows and columns; `size_a` and `size_b` are bytes, from which follows
-// whether the elements are float or double. Answers the address of the result on the device, which `simulated_kernel_read` reads and
-// `simulated_kernel_free` gives back, or 0.
+// Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
+// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
+// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
 //
 // Expects:
 // `shape_a` and `shape_b` point to two numbers each.
@@ -554,16 +556,16 @@ unsigned long long simulated_matrix_multiply(int gpu_index,
                                              const int *shape_a,
                                              const int *shape_b);
 
-// `size` bytes of the simulated GPU's memory. Answers their address on the device, or 0.
+// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
 unsigned long long simulated_kernel_allocate(int gpu_index, size_t size);
 
-// Gives memory of `simulated_kernel_allocate` back. `size` is not needed. An address that is none is only noted in `netcl_last_error()`.
+// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
 void simulated_kernel_free(int gpu_index,
                            unsigned long long address,
                            size_t size);
 
-// Copies `size` bytes at `source` to an address of the simulated GPU: pinned, read by its copy engine, and done on return. What is wrong is only
-// noted in `netcl_last_error()`.
+// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+// is complete on return. A failure only sets `netcl_last_error()`.
 //
 // Expects:
 // `source` points to `size` bytes.
@@ -572,14 +574,15 @@ void simulated_kernel_write(int gpu_index,
                             size_t size,
                             const void *source);
 
-// Copies `size` bytes of the simulated GPU to `destination`, and waits for that. Answers 1, or 0.
+// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
 // `destination` has room for `size` bytes.
 int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size, void *destination);
 
-// Begins to copy `size` bytes of the simulated GPU to `destination`, and returns. Once they are there, `callback` is called with how that went and
-// with `user`, from a thread of its own. It may call this library. Answers 1 where it was begun, else 0, and then `callback` is not called.
+// Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
+// its status and `user` on another thread. The callback may call this library. Returns 1 if the copy was started. Otherwise returns 0, and
+// `callback` is not called.
 //
 // Expects:
 // `destination` has room for `size` bytes until `callback` is called.
@@ -590,33 +593,35 @@ int netcl_simulated_read_async(int gpu_index,
                                netcl_simulated_read_callback callback,
                                void *user);
 
-// Waits until every read-back of `netcl_simulated_read_async` is done and its callback has returned. Not from a callback.
+// Waits until all read-backs of `netcl_simulated_read_async` are complete and their callbacks have returned. Must not be called from a
+// callback.
 void netcl_simulated_finish(int gpu_index);
 
-// Takes the simulated GPU away, with all its memory; the next call has a new one.
+// Removes the simulated GPU and all its memory. The next call creates a new one.
 void netcl_simulated_shutdown(void);
 
-// Tells in words what the simulated GPU does: level 0 nothing, 1 a line a command, 2 each step from the ring to the interrupt, 3 also registers
-// and compute units. Each line goes to `sink` with `user`, or to standard error where `sink` is NULL. `sink` may not call this library.
+// Sets the detail of the trace: level 0 none, 1 one line per command, 2 each step from the ring to the interrupt, 3 also registers and
+// compute units. Each line is passed to `sink` with `user`, or written to standard error if `sink` is NULL. `sink` must not call this
+// library.
 //
 // Expects:
-// `sink` takes a text and `user` from any thread.
+// `sink` can be called with a string and `user` from any thread.
 netcl_status netcl_simulated_set_log(int level,
                                      netcl_simulated_trace_callback sink,
                                      void *user);
 
-// Compute units of the GPU that `initialize_gpu` opened under this index, or 16 where none is open.
+// Returns the number of compute units of the GPU that `initialize_gpu` opened for this index, or 16 if none is open.
 unsigned int simulated_get_compute_unit_count(int gpu_index);
 
-// Writes a command into the simulated GPU's ring, rings, and waits until its fence is there. Answers 1, or 0.
+// Enqueues a command, rings the doorbell, and waits until the command is complete. Returns 1, or 0 on failure.
 //
 // Expects:
 // `command` points to a command.
 int submit_command(int gpu_index, const netcl_simulated_command *command);
 
-// The product of two matrices on the simulated GPU. `shape_a` and `shape_b` have rows and columns; `size_a` and `size_b` are bytes, from which follows
-// whether the elements are float or double. Answers the address of the result on the device, which `simulated_kernel_read` reads and
-// `simulated_kernel_free` gives back, or 0.
+// Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
+// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
+// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
 //
 // Expects:
 // `shape_a` and `shape_b` point to two numbers each.
@@ -628,16 +633,16 @@ unsigned long long simulated_matrix_multiply(int gpu_index,
                                              const int *shape_a,
                                              const int *shape_b);
 
-// `size` bytes of the simulated GPU's memory. Answers their address on the device, or 0.
+// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
 unsigned long long simulated_kernel_allocate(int gpu_index, size_t size);
 
-// Gives memory of `simulated_kernel_allocate` back. `size` is not needed. An address that is none is only noted in `netcl_last_error()`.
+// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
 void simulated_kernel_free(int gpu_index,
                            unsigned long long address,
                            size_t size);
 
-// Copies `size` bytes at `source` to an address of the simulated GPU: pinned, read by its copy engine, and done on return. What is wrong is only
-// noted in `netcl_last_error()`.
+// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+// is complete on return. A failure only sets `netcl_last_error()`.
 //
 // Expects:
 // `source` points to `size` bytes.
@@ -646,14 +651,15 @@ void simulated_kernel_write(int gpu_index,
                             size_t size,
                             const void *source);
 
-// Copies `size` bytes of the simulated GPU to `destination`, and waits for that. Answers 1, or 0.
+// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
 // `destination` has room for `size` bytes.
 int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size, void *destination);
 
-// Begins to copy `size` bytes of the simulated GPU to `destination`, and returns. Once they are there, `callback` is called with how that went and
-// with `user`, from a thread of its own. It may call this library. Answers 1 where it was begun, else 0, and then `callback` is not called.
+// Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
+// its status and `user` on another thread. The callback may call this library. Returns 1 if the copy was started. Otherwise returns 0, and
+// `callback` is not called.
 //
 // Expects:
 // `destination` has room for `size` bytes until `callback` is called.
@@ -664,22 +670,24 @@ int netcl_simulated_read_async(int gpu_index,
                                netcl_simulated_read_callback callback,
                                void *user);
 
-// Waits until every read-back of `netcl_simulated_read_async` is done and its callback has returned. Not from a callback.
+// Waits until all read-backs of `netcl_simulated_read_async` are complete and their callbacks have returned. Must not be called from a
+// callback.
 void netcl_simulated_finish(int gpu_index);
 
-// Takes the simulated GPU away, with all its memory; the next call has a new one.
+// Removes the simulated GPU and all its memory. The next call creates a new one.
 void netcl_simulated_shutdown(void);
 
-// Tells in words what the simulated GPU does: level 0 nothing, 1 a line a command, 2 each step from the ring to the interrupt, 3 also registers
-// and compute units. Each line goes to `sink` with `user`, or to standard error where `sink` is NULL. `sink` may not call this library.
+// Sets the detail of the trace: level 0 none, 1 one line per command, 2 each step from the ring to the interrupt, 3 also registers and
+// compute units. Each line is passed to `sink` with `user`, or written to standard error if `sink` is NULL. `sink` must not call this
+// library.
 //
 // Expects:
-// `sink` takes a text and `user` from any thread.
+// `sink` can be called with a string and `user` from any thread.
 netcl_status netcl_simulated_set_log(int level,
                                      netcl_simulated_trace_callback sink,
                                      void *user);
 
-// Compute units of the GPU that `initialize_gpu` opened under this index, or 16 where none is open.
+// Returns the number of compute units of the GPU that `initialize_gpu` opened for this index, or 16 if none is open.
 unsigned int simulated_get_compute_unit_count(int gpu_index);
 
 #ifdef __cplusplus

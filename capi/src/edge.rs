@@ -1,5 +1,5 @@
-//! The edge that every function of the library goes through: a panic stops here, an error becomes a code, and its sentence is kept
-//! for the thread that made the call.
+//! The boundary that every function of the library passes through. It catches panics, turns errors into status codes, and stores the error
+//! message for the calling thread.
 
 use crate::status::{Failure, NetclStatus, Result};
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ thread_local! {
 
 /// Runs the body of the function called `name`.
 pub fn edge(name: &str, body: impl FnOnce() -> Result<()>) -> NetclStatus {
-    // What a panic leaves half done is behind locks, which are taken again as they are, or is dropped with the body.
+    // A panic can only interrupt work that is protected by locks, which ignore poisoning, or that is dropped together with the body.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return NetclStatus::Ok,
         Ok(Err(failure)) => failure,
@@ -27,12 +27,12 @@ pub fn edge(name: &str, body: impl FnOnce() -> Result<()>) -> NetclStatus {
     failure.status
 }
 
-/// The same for functions that answer 1 for success and 0 for failure.
+/// Like [`edge`], for functions that return 1 for success and 0 for failure.
 pub fn flag(name: &str, body: impl FnOnce() -> Result<()>) -> c_int {
     c_int::from(edge(name, body) == NetclStatus::Ok)
 }
 
-/// The same for functions that answer with a value, and with `failed` where there is none.
+/// Like [`edge`], for functions that return a value, or `failed` if the call fails.
 pub fn value<T>(name: &str, failed: T, body: impl FnOnce() -> Result<T>) -> T {
     let mut out = failed;
     edge(name, || {
@@ -45,18 +45,19 @@ pub fn value<T>(name: &str, failed: T, body: impl FnOnce() -> Result<T>) -> T {
 fn keep(name: &str, message: &str) {
     let text = if message.starts_with(name) { message.to_owned() } else { format!("{name}: {message}") };
     let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
-    // A thread that is about to end has nobody left to ask for the text.
+    // A thread that is about to end can no longer read the message.
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// Why the latest call of this thread that failed did so: which function, what was expected, what was found. Empty where none failed.
-/// Stays as it is when a call succeeds; the text lasts until the next call of this thread that fails.
+/// Returns the error message of this thread's latest failed call: the function, what was expected, and what was found. Returns an empty
+/// string if no call has failed. A successful call does not change the message. The string is valid until the next failed call of this
+/// thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The version of the library, such as `0.1.0`.
+/// Returns the version of the library, such as `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -69,7 +70,7 @@ mod tests {
     use std::ffi::CStr;
 
     fn last() -> String {
-        // SAFETY: the text of this thread, which no call changes meanwhile.
+        // SAFETY: the string belongs to this thread, and no other call changes it meanwhile.
         unsafe { CStr::from_ptr(netcl_last_error()) }.to_string_lossy().into_owned()
     }
 

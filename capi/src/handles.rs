@@ -1,18 +1,18 @@
-//! Handles: what a program holds of an object is no address but a number, which is looked up.
+//! Handles. A program holds a number instead of an address, and a table maps it to the object.
 //!
 //! ```text
-//! bits 63..56  the kind of object, never 0: no address of a program looks so
-//! bits 55..24  how many objects had this slot before: a freed handle is known
+//! bits 63..56  the kind of object, never 0, so that a handle differs from every address in a program
+//! bits 55..24  the generation: how many objects used this slot before, so that freed handles are detected
 //! bits 23..0   the slot
 //! ```
 //!
-//! A call takes its own share of the object out of the table, so that another thread may free the handle meanwhile.
+//! Each call takes its own reference to the object from the table, so that another thread may free the handle meanwhile.
 
 use crate::status::{Failure, NetclStatus, Result};
 use std::ffi::c_void;
 use std::sync::{PoisonError, RwLock};
 
-/// Objects of a kind at a time.
+/// Maximum number of live objects of one kind.
 const MOST: usize = 1 << 24;
 
 /// All objects of one kind.
@@ -33,12 +33,12 @@ struct Slot<T> {
 }
 
 impl<T: Clone> Table<T> {
-    /// For objects called `what` in errors; `kind` is no other table's.
+    /// Creates a table for objects called `what` in errors. `kind` must be unique among the tables.
     pub const fn new(what: &'static str, kind: u8) -> Self {
         Self { what, kind, slots: RwLock::new(Slots { all: Vec::new(), free: Vec::new() }) }
     }
 
-    /// A handle for an object.
+    /// Stores an object and returns its handle.
     pub fn insert<H>(&self, value: T) -> Result<*mut H> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let at = match slots.free.pop() {
@@ -57,7 +57,7 @@ impl<T: Clone> Table<T> {
         Ok(std::ptr::without_provenance_mut(number as usize))
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle.
     pub fn get<H>(&self, handle: *const H) -> Result<T> {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let (at, generation) = self.place(handle)?;
@@ -69,7 +69,7 @@ impl<T: Clone> Table<T> {
         }
     }
 
-    /// The object of a handle that is no longer valid then.
+    /// Removes the object of a handle, which becomes invalid, and returns the object.
     pub fn remove<H>(&self, handle: *const H) -> Result<T> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let (at, generation) = self.place(handle)?;
@@ -79,7 +79,7 @@ impl<T: Clone> Table<T> {
         }
         let value = if slot.generation == generation { slot.value.take() } else { None };
         let value = value.ok_or_else(|| self.freed(handle))?;
-        // A slot whose numbers are used up is never used again.
+        // A slot is retired after its last generation.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
             slots.free.push(at);
@@ -87,7 +87,7 @@ impl<T: Clone> Table<T> {
         Ok(value)
     }
 
-    /// Takes every object out; their handles count as freed.
+    /// Removes every object; their handles count as freed.
     pub fn clear(&self) -> Vec<T> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let mut out = Vec::new();
@@ -103,7 +103,7 @@ impl<T: Clone> Table<T> {
         out
     }
 
-    /// Slot and generation of a handle of this kind.
+    /// Returns slot and generation of a handle of this kind.
     fn place<H>(&self, handle: *const H) -> Result<(usize, u32)> {
         let number = handle.addr() as u64;
         if number == 0 {

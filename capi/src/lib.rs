@@ -1,7 +1,7 @@
-//! libnetcl: netcl and AetherCL for programs in C. the headers in `include` have every function, docs/c.md the guide.
+//! libnetcl: netcl and AetherCL for programs in C. The headers in `include` declare every function; docs/c.md is the guide.
 //!
-//! Every function goes through [`edge`], looks its handles up in tables ([`handles`]) and its pointers at through [`pointers`].
-#![allow(unsafe_code)] // what C calls, and what C points to
+//! Every function passes through [`edge`]. It looks up handles in tables ([`handles`]) and checks pointers ([`pointers`]).
+#![allow(unsafe_code)] // functions called from C, and pointers passed by C
 #![allow(clippy::too_many_arguments)] // signatures that programs rely on
 
 mod driver;

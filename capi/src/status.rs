@@ -1,43 +1,43 @@
-//! What a call came to: the one table from kinds of errors to codes.
+//! Status codes of calls, and the table that maps kinds of errors to them.
 
 use aethercl::machine::GpuError;
 use netcl::device::{Error, ErrorKind};
 
-/// What a call came to. `netcl_last_error()` has the sentence to any but `NETCL_STATUS_OK`.
+/// The status of a call. For every status except `NETCL_STATUS_OK`, `netcl_last_error()` returns the message.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetclStatus {
-    /// It did what it was asked for.
+    /// Success.
     Ok = 0,
-    /// Shapes do not fit each other or the operation.
+    /// The shapes do not match each other or the operation.
     Shape = 1,
-    /// A tensor has a dtype that the operation does not take.
+    /// The operation does not support a tensor's dtype.
     Dtype = 2,
-    /// No such device, no OpenCL library, a device that was lost, or objects of two devices.
+    /// Unknown device, missing OpenCL library, lost device, or objects of different devices.
     Device = 3,
     /// Out of memory, or above a limit of the device.
     Memory = 4,
-    /// A kernel did not compile; the text has the compiler's log.
+    /// A kernel did not compile. The message contains the compiler's log.
     Build = 5,
-    /// A kernel, a copy or a queue failed. On the simulated GPU also what its checks found.
+    /// A kernel, copy or queue failed, or the simulated GPU's checks reported a finding.
     Launch = 6,
-    /// This device or version cannot do it.
+    /// This device or version does not support the request.
     Unsupported = 7,
-    /// A file, a name or a text does not say what it should.
+    /// The contents of a file, a name or a string are invalid.
     Format = 8,
     /// Reading or writing a file failed.
     Io = 9,
-    /// A defect of netcl: please report it.
+    /// A defect of netcl. Please report it.
     Internal = 10,
-    /// A handle that was freed, belongs to another kind of object, or never was one.
+    /// An invalid handle: freed, random, or of another kind of object.
     Handle = 11,
-    /// An argument that cannot be: a null pointer, a negative size, an index outside of what there is.
+    /// An invalid argument: a null pointer, a negative size, or an index out of range.
     Argument = 12,
-    /// A callback asked to stop.
+    /// A callback requested a stop.
     Stopped = 13,
 }
 
-/// Why a call failed: its code and its sentence.
+/// The reason why a call failed: status code and message.
 #[derive(Debug)]
 pub struct Failure {
     pub status: NetclStatus,
@@ -55,7 +55,7 @@ impl Failure {
     }
 }
 
-/// The code of a kind.
+/// Returns the status code of a kind of error.
 fn code(kind: ErrorKind) -> NetclStatus {
     match kind {
         ErrorKind::Shape => NetclStatus::Shape,

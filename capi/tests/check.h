@@ -1,4 +1,4 @@
-// What the C tests share: a check that says where it failed, and numbers that look random and are the same every time.
+// Helpers of the C tests: a check that prints the location of a failure, and a deterministic pseudorandom generator.
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -27,7 +27,7 @@ static inline unsigned long long random_word(void) {
   return state >> 11;
 }
 
-// Between -1 and 1.
+// Returns a number between -1 and 1.
 static inline float random_float(void) { return (float)((double)(random_word() & 0xffffff) / 8388608.0 - 1.0); }
 
 static inline int finish(const char *name) {

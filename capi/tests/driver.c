@@ -1,5 +1,5 @@
-// Every function of the driver beside the same formula in double: forward, backward, optimizer, padding, NULL for gradients that are not
-// wanted. The device is the first argument, `auto` without one.
+// Compares every function of the driver with the same formula in double: forward, backward, optimizer, padding, and NULL for gradients that
+// are not needed. The first argument is the device [default: auto].
 #include "check.h"
 
 static void *up(const void *data, size_t bytes) {
@@ -15,7 +15,7 @@ static float *floats(size_t n) {
   return out;
 }
 
-// Whether a buffer holds what was expected; frees both.
+// Compares a buffer with the expected values, and frees both.
 static void same(const char *what, void *buffer, double *expected, size_t n) {
   float *got = calloc(n, sizeof *got);
   CHECK(read_gpu_to_host_blocking(0, buffer, 0, n * sizeof *got, got) == 1);
@@ -94,7 +94,7 @@ static void elements(void) {
   CHECK(execute_mul_backward_on_gpu(0, gdy, ga, gb, NULL, NULL, N) == 1);
   same("add", out[0], sum, N), same("mul", out[1], product, N), same("gelu", out[2], act, N);
   same("gelu_backward", out[3], dact, N), same("mul_backward da", out[4], da, N), same("mul_backward db", out[5], db, N);
-  // In place, and the copy of a part.
+  // In-place operations, and copying part of a buffer.
   double *twice = doubles(N), *half = doubles(N / 2);
   for (int i = 0; i < N; i++) twice[i] = 2.0 * a[i];
   for (int i = 0; i < N / 2; i++) half[i] = 2.0 * a[i];
@@ -175,7 +175,7 @@ static void axes(void) {
 
 static void lookups(void) {
   enum { B = 2, S = 6, D = 5, V = 9 };
-  const int ids[B * S] = {3, 0, 8, 3, -1, 3, 9, 1, 0, -100, 2147483647, 7}; // some are no row: padding
+  const int ids[B * S] = {3, 0, 8, 3, -1, 3, 9, 1, 0, -100, 2147483647, 7}; // some are out of range: padding
   float *w = floats(V * D), *dy = floats(B * S * D), *before = floats(V * D), *logits = floats(B * S * V);
   double *rows = doubles(B * S * D), *dw = doubles(V * D), *loss = doubles(B * S), *dlogits = doubles(B * S * V);
   for (int i = 0; i < V * D; i++) dw[i] = before[i];

@@ -1,4 +1,5 @@
-"""Every function of the driver and of the simulated GPU beside NumPy, through ctypes: Python's standard library and NumPy, nothing of netcl.
+"""Compares every function of the driver and of the simulated GPU with NumPy, through ctypes. Needs Python's standard library and NumPy, but not the
+netcl package.
 
     python3 driver.py path/to/libnetcl.so [device]
 """
@@ -54,7 +55,7 @@ def random(*shape):
 
 
 def call(name, *arguments, gives=1):
-    """Calls a function: arrays are handles, floats C floats."""
+    """Calls a function: arrays are passed as handles, floats as C floats."""
     changed = []
     for argument in arguments:
         if isinstance(argument, Gpu):
@@ -217,7 +218,7 @@ def simulated(dtype, m, k, n):
     out = np.empty((m, n), dtype)
     assert lib.simulated_kernel_read(0, result, out.nbytes, out.ctypes.data) == 1
     assert np.allclose(out, a @ b, rtol=1e-5 if dtype == np.float32 else 1e-12)
-    # Once more, with a callback.
+    # Again, with a callback.
     there, later = threading.Event(), np.empty((m, n), dtype)
     callback = c.CFUNCTYPE(None, c.c_int, c.c_void_p)(lambda status, user: there.set() if status == 0 and user == 7 else None)
     read = lib.netcl_simulated_read_async

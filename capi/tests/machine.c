@@ -1,4 +1,4 @@
-// AetherCL: queues and kernels through functions, findings and counters, then a program that has only the register window.
+// AetherCL: queues and kernels through functions, findings and counters, and a program that uses only the register window.
 #include "check.h"
 
 static const char *TEXT =
@@ -8,7 +8,7 @@ static const char *TEXT =
 
 static void came(netcl_status status, void *user) { *(int *)user = status == NETCL_STATUS_OK ? 1 : -1; }
 
-// A word of the window.
+// Reads a word of the window.
 static unsigned get(aethercl_mmio w, unsigned at) { return __atomic_load_n(w.registers + at / 4, __ATOMIC_ACQUIRE); }
 static void set(aethercl_mmio w, unsigned at, unsigned value) { __atomic_store_n(w.registers + at / 4, value, __ATOMIC_RELEASE); }
 
@@ -29,14 +29,14 @@ static void functions(aethercl_machine *gpu, aethercl_program *program) {
   CHECK(!aethercl_write(gpu, queue, at_x, x, sizeof x, NULL));
   CHECK(!aethercl_launch(gpu, queue, program, "twice", arguments, 2, global, local, NULL));
   CHECK(!aethercl_read(gpu, queue, at_y, y, sizeof y, came, &arrived, &fence));
-  CHECK(arrived == 0 && fence.value == 3); // nobody has rung
+  CHECK(arrived == 0 && fence.value == 3); // the doorbell has not been rung
   CHECK(!aethercl_doorbell(gpu, queue) && !aethercl_wait(gpu, fence, &times));
   CHECK(arrived == 1 && times.start_ns < times.end_ns && times.queued_ns <= times.start_ns);
   for (int i = 0; i < N; i++) CHECK(y[i] == 2 * x[i]);
   aethercl_counters counters;
   CHECK(!aethercl_counters_last(gpu, &counters) && counters.items == N && counters.groups == 4 && counters.ns > 0);
   CHECK(counters.global_load_bytes == sizeof x && counters.global_store_bytes == sizeof y && counters.bound[0]);
-  // A race is found, and told with its line.
+  // The checks report a race with its line.
   size_t found = 9, length;
   aethercl_finding finding;
   CHECK(!aethercl_finding_count(gpu, &found) && found == 0);
@@ -46,13 +46,13 @@ static void functions(aethercl_machine *gpu, aethercl_program *program) {
   CHECK(!aethercl_finding_at(gpu, 0, &finding) && finding.line == 2 && strstr(finding.kind, "race") && strstr(finding.text, "^"));
   CHECK(aethercl_finding_at(gpu, found, &finding) == NETCL_STATUS_ARGUMENT);
   CHECK(!aethercl_findings_clear(gpu) && !aethercl_finding_count(gpu, &found) && found == 0);
-  // A number goes in, a text comes out.
+  // printf formats a kernel argument.
   int n = 7;
   char printed[64];
   aethercl_argument number = {AETHERCL_VALUE, 0, sizeof n, &n};
   CHECK(!aethercl_launch(gpu, queue, program, "told", &number, 1, global, local, &fence) && !aethercl_wait(gpu, fence, NULL));
   CHECK(!aethercl_printed(gpu, printed, sizeof printed, &length) && strcmp(printed, "n is 7\n") == 0 && length == 7);
-  // Two queues in order.
+  // One queue waits for another one.
   unsigned other;
   aethercl_fence filled;
   const float three = 3;
@@ -61,7 +61,7 @@ static void functions(aethercl_machine *gpu, aethercl_program *program) {
   CHECK(!aethercl_copy(gpu, other, at_y, at_x, sizeof x, NULL) && !aethercl_read(gpu, other, at_y, y, sizeof y, NULL, NULL, &fence));
   CHECK(!aethercl_doorbell(gpu, other) && aethercl_run(gpu) == NETCL_STATUS_LAUNCH); // the first queue has not rung
   CHECK(!aethercl_doorbell(gpu, queue) && !aethercl_wait(gpu, fence, NULL) && y[0] == 3 && y[N - 1] == 3);
-  // What cannot be.
+  // Invalid arguments.
   CHECK(aethercl_launch(gpu, queue, program, "none", arguments, 2, global, local, NULL) == NETCL_STATUS_ARGUMENT);
   CHECK(aethercl_read(gpu, queue, at_y, y, (size_t)1 << 50, NULL, NULL, NULL) == NETCL_STATUS_ARGUMENT);
   CHECK(aethercl_write(gpu, 7, at_y, y, 4, NULL) != NETCL_STATUS_OK);
@@ -71,7 +71,7 @@ static void functions(aethercl_machine *gpu, aethercl_program *program) {
   CHECK(!aethercl_free(gpu, at_x));
 }
 
-// Bytes go to the device, through a kernel and back, with packets written by hand.
+// Copies bytes to the device, runs a kernel on them, and copies them back, with packets written by hand.
 static void window(aethercl_machine *gpu, aethercl_program *program) {
   enum { N = 64, BYTES = N * 4, RING = 0x100, DOORBELL = RING + 8, FENCE = RING + 16 };
   float x[N], y[N] = {0};
@@ -104,7 +104,7 @@ static void window(aethercl_machine *gpu, aethercl_program *program) {
   CHECK(get(w, 0x08) == 0);
   CHECK(!aethercl_unpin(gpu, to, y, sizeof y) && aethercl_unpin(gpu, to, y, 4) == NETCL_STATUS_ARGUMENT);
   for (int i = 0; i < N; i++) CHECK(y[i] == 2 * x[i]);
-  // A word that is no command is a fault; a reset begins anew.
+  // An invalid command word causes a fault; a reset clears it.
   WORD(0x77u << 24), set(w, DOORBELL, tail);
   while (!(get(w, 0x08) & 2)) {}
   CHECK(get(w, 0x18) == 1 && get(w, 0x1c) == 0);

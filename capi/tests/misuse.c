@@ -1,5 +1,5 @@
-// Ten thousand calls with handles that were freed, belong to others or never were, sizes that are negative or too large, and indices of nothing:
-// error codes only. Host pointers are NULL or have room. Arguments: device, number of calls.
+// Makes ten thousand calls with invalid handles (freed, foreign, random), negative or too large sizes, and invalid indices. All must return
+// error codes. Host pointers are NULL or large enough. Arguments: device, number of calls.
 #include "check.h"
 
 enum { ROOM = 4096, KEPT = 24 };
@@ -11,7 +11,7 @@ static aethercl_program *program;
 static netcl_device *device;
 static long fine, refused;
 
-// A handle of any kind, alive, freed or made up.
+// Returns a handle of any kind: valid, freed or random.
 static void *handle(void) {
   switch (random_word() % 8) {
     case 0: return (void *)(size_t)(random_word() << 7 ^ random_word());
@@ -140,7 +140,7 @@ int main(int count, char **arguments) {
     int done = i % 3 == 0 ? driver((unsigned)random_word() % 31) : i % 3 == 1 ? machine((unsigned)random_word() % 16) : tensors((unsigned)random_word() % 14);
     if (done) fine++; else refused++;
   }
-  printf("%ld calls: %ld did something, %ld refused\n", calls, fine, refused);
+  printf("%ld calls: %ld succeeded, %ld were rejected\n", calls, fine, refused);
   CHECK(refused > calls / 4 && fine > calls / 50);
   for (int i = 0; i < KEPT; i++) free_gpu_memory(0, handles[i]), netcl_tensor_free(handles[i]);
   netcl_device_close(device), aethercl_close(gpu), aethercl_program_free(program);

@@ -1,9 +1,10 @@
-"""Makes a language model whose text is known: after each byte comes the next one. Python's standard library alone.
+"""Makes a language model whose output is known: it continues each byte with the next one. Needs only Python's standard library.
 
     python3 model.py FOLDER
 
-A folder in the Hugging Face layout: Llama with tokens of single bytes, an embedding that tells all tokens apart, blocks that add nothing, and a head
-whose row i is the embedding of i - 1. Trained models differ in their numbers only, so loading, tokenizer, cache, sampler and callbacks are used.
+The result is a folder in the Hugging Face layout: a Llama model with single-byte tokens and an embedding that distinguishes all tokens. Its blocks
+add nothing, and row i of its head is the embedding of i - 1. Trained models differ only in their numbers, so loading, tokenizer, cache, sampler
+and callbacks are all tested.
 """
 
 import array
@@ -16,7 +17,7 @@ VOCAB, WIDTH, MIDDLE, LAYERS = 258, 264, 16, 2
 
 
 def tensors():
-    """Name, shape and values."""
+    """Yields name, shape and values of each tensor."""
 
     def plain(name, rows, columns, at):
         values = array.array("f", bytes(4 * rows * columns))
@@ -46,7 +47,7 @@ def tensors():
 
 
 def letters():
-    """The letter that stands for each byte in such tokenizers: itself where it can be seen, else one behind 255."""
+    """Maps each byte to its character in byte-level tokenizers: itself if it is printable, otherwise a character after 255."""
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in seen]
     return {b: chr(b) if b in seen else chr(256 + others.index(b)) for b in range(256)}

@@ -1,25 +1,25 @@
-//! The C programs beside this file, compiled with the system's compiler and run against the shared library: on the test device, and the driver on the
-//! simulated GPU too.
+//! Compiles the C programs in this folder with the system's compiler and runs them against the shared library, on the test device. The
+//! driver's program also runs on the simulated GPU.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Made of this crate before its tests.
+/// Returns the library, which cargo builds before the tests.
 fn library() -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let name = format!("{}netcl_c{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     folder.join(name)
 }
 
-/// Compiles a program; none without a compiler, or where no program can be linked by its path.
+/// Compiles a program. Returns `None` without a compiler, or if the system cannot link a program to a library by its path.
 fn compiled(source: &Path, into: &Path) -> Option<PathBuf> {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     if !cfg!(target_os = "linux") || Command::new(&compiler).arg("--version").output().is_err() {
         eprintln!("skipped: no C compiler ({compiler})");
         return None;
     }
-    // By the name that programs ask for.
+    // The soname that programs look for.
     let soname = into.join("libnetcl.so.0");
     if !soname.exists() {
         std::os::unix::fs::symlink(library(), &soname).unwrap();
@@ -84,13 +84,13 @@ fn tensors_operations_gradients_and_a_model() {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let model = folder.path().display().to_string();
     match Command::new(&python).arg(maker).arg(&model).output() {
-        // After each byte comes the next one.
+        // The model continues each byte with the next one.
         Ok(made) => {
             assert!(made.status.success(), "{}", said(&made));
             run("tensors", &[&device(), &model, "fghijklmnopqrstuvwxyz{|}"]);
         }
         Err(_) => {
-            eprintln!("netcl_generate: skipped, there is no {python} to make a model");
+            eprintln!("netcl_generate: skipped, {python} is needed to make a model and was not found");
             run("tensors", &[&device()]);
         }
     }
@@ -106,7 +106,7 @@ fn threads_share_devices_machines_and_handles() {
     run("threads", &[&device()]);
 }
 
-/// The examples stand in docs/c.md as they are, with what they print.
+/// Checks that docs/c.md contains the examples unchanged, with their output.
 #[test]
 fn the_guide_has_the_examples_and_what_they_print() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -117,7 +117,7 @@ fn the_guide_has_the_examples_and_what_they_print() {
         let text = std::fs::read_to_string(&source).unwrap();
         assert!(
             guide.contains(&format!("```c\n{text}```")),
-            "docs/c.md does not have capi/examples/{name}.c as it is"
+            "docs/c.md does not contain capi/examples/{name}.c unchanged"
         );
         let Some(program) = compiled(&source, folder.path()) else { continue };
         let out = Command::new(program).current_dir(folder.path()).output().unwrap();

@@ -1,4 +1,4 @@
-// Tensors, operations by name and gradients. The device is the first argument, `auto` without one; a second one is a model to talk to.
+// Tensors, operations by name, and gradients. Arguments: the device [default: auto], and a model for text generation [optional].
 #include "check.h"
 
 static netcl_device *device;
@@ -37,10 +37,10 @@ static void gradients(void) {
   CHECK(!netcl_backward(loss, NULL) && !netcl_tensor_grad(parameter, &grad) && grad != NULL);
   CHECK(!netcl_tensor_read(grad, dw, sizeof dw));
   for (int i = 0; i < 6; i++) CHECK(fabs(dw[i] - expected[i]) < 1e-4);
-  CHECK(netcl_backward(loss, NULL) == NETCL_STATUS_UNSUPPORTED); // walked already
+  CHECK(netcl_backward(loss, NULL) == NETCL_STATUS_UNSUPPORTED); // its graph was already used
   CHECK(netcl_backward(y, NULL) == NETCL_STATUS_SHAPE);
   CHECK(!netcl_tensor_free(grad) && !netcl_tensor_zero_grad(parameter) && !netcl_tensor_grad(parameter, &grad) && grad == NULL);
-  // Without recording there is nothing to walk back.
+  // Without recording, there is no graph for a backward pass.
   CHECK(!netcl_no_grad_begin() && !netcl_no_grad_begin() && !netcl_no_grad_end());
   netcl_tensor *quiet = op("sum", parameter, NULL);
   CHECK(netcl_backward(quiet, NULL) == NETCL_STATUS_UNSUPPORTED);
@@ -70,7 +70,7 @@ static void operations(void) {
   CHECK(netcl_tensor_shape(outputs[0], shape, 1, &rank) == NETCL_STATUS_ARGUMENT);
   CHECK(!netcl_tensor_free(outputs[0]));
   CHECK(netcl_op("topk", &t, 1, &k, 1, outputs, 1, &count) == NETCL_STATUS_ARGUMENT && count == 2);
-  // Errors say what is wrong.
+  // Error messages name the problem.
   CHECK(netcl_op("sofmax", &t, 1, NULL, 0, outputs, 1, NULL) == NETCL_STATUS_FORMAT && strstr(netcl_last_error(), "softmax"));
   CHECK(netcl_op("topk", &t, 1, NULL, 0, outputs, 1, NULL) == NETCL_STATUS_FORMAT && strstr(netcl_last_error(), "attribute k"));
   netcl_tensor *pair[2] = {t, t};
@@ -78,7 +78,7 @@ static void operations(void) {
   // All operations have a name and a description.
   CHECK(netcl_op_count() > 50 && netcl_op_name(netcl_op_count()) == NULL && netcl_op_describe("none such") == NULL);
   for (size_t i = 0; i < netcl_op_count(); i++) CHECK(strchr(netcl_op_describe(netcl_op_name(i)), '\n'));
-  // Handles share; a tensor is overwritten; elements are zeros without data.
+  // Cloned handles share memory; a tensor is overwritten; elements are zeros without data.
   float back[6] = {9, 9, 9, 9, 9, 9};
   CHECK(!netcl_tensor_clone(t, &copy) && !netcl_tensor_write(t, back, sizeof back) && !netcl_tensor_free(t));
   CHECK(!netcl_tensor_read(copy, back, sizeof back) && back[5] == 9);
@@ -87,7 +87,7 @@ static void operations(void) {
   CHECK(!netcl_tensor_detach(copy, &t) && !netcl_tensor_free(t) && !netcl_tensor_free(copy));
   t = made(NULL, 2, 3);
   CHECK(!netcl_tensor_read(t, back, sizeof back) && back[0] == 0 && back[5] == 0 && !netcl_tensor_free(t));
-  // An element of a mask is a byte, and any but 0 becomes 1.
+  // An element of a mask is a byte; every nonzero byte becomes 1.
   const unsigned char given[3] = {1, 0, 7};
   const size_t odd[1] = {3};
   unsigned char found[3] = {9, 9, 9};
@@ -105,7 +105,7 @@ static int said(const char *text, void *user) {
   return three && ++three > 3;
 }
 
-// `expected` is the text that follows the prompt, NULL where it is not known.
+// `expected` is the text that follows the prompt, or NULL if it is unknown.
 static void talks(const char *path, const char *expected) {
   netcl_model *model = NULL;
   netcl_model_info info;

@@ -1,4 +1,5 @@
-"""Tensors, operations, gradients, models and AetherCL beside NumPy, through ctypes: Python's standard library and NumPy, nothing of netcl.
+"""Compares tensors, operations, gradients, models and AetherCL with NumPy, through ctypes. Needs Python's standard library and NumPy, but not the
+netcl package.
 
     python3 tensors.py path/to/libnetcl.so [device]
 """
@@ -35,7 +36,7 @@ class Attribute(c.Structure):
 
 
 class Tensor:
-    """A handle and what NumPy sees of it."""
+    """A handle and its view as a NumPy array."""
 
     def __init__(self, handle):
         self.handle = handle
@@ -73,7 +74,7 @@ class Tensor:
 
 
 def op(name, *inputs, **attributes):
-    """Calls an operation by its name; numbers, integers, tuples and texts are attributes of that kind."""
+    """Calls an operation by its name. Numbers, integers, tuples and strings become attributes of that kind."""
     kept, given = [], (Attribute * max(len(attributes), 1))()
     for slot, (key, value) in zip(given, attributes.items()):
         slot.name = key.encode()
@@ -183,7 +184,7 @@ def models():
         assert text("A", drawn) == text("A", drawn) != ""
         hear = callback(lambda t, _: said.append(t.decode()) or len(said) == 3)
         assert text("A", Wishes(max_tokens=12), hear, 13) == "BCD" and end.finish == 4
-        # The last token is made of a context that is full, and stands behind it.
+        # The last token is computed from a full context, and follows it.
         assert text("A" * 120, Wishes()) == "BCDEFGHIJ" and (end.finish, end.tokens) == (3, 9)
         assert lib.netcl_generate(model, ("A" * 200).encode(), None, None, None, None) != 0
         ok(lib.netcl_model_free(model))
@@ -257,7 +258,7 @@ def machines():
     ok(lib.aethercl_finding_count(gpu, c.byref(count)))
     ok(lib.aethercl_finding_at(gpu, c.c_size_t(0), c.byref(finding)))
     assert count.value > 0 and b"race" in finding.kind and finding.line == 2
-    # The registers, by functions and in memory.
+    # Registers, through functions and through memory.
     value, window = c.c_uint32(), Window()
     ok(lib.aethercl_register_read(gpu, 0, c.byref(value)))
     ok(lib.aethercl_mmio_map(gpu, c.byref(window)))

@@ -1,4 +1,4 @@
-// Four threads on one device and one machine, some with handles that the others free meanwhile; each has its own error text.
+// Four threads share one device and one machine, and free some of each other's handles. Each thread has its own error message.
 #include "check.h"
 #include <pthread.h>
 
@@ -13,7 +13,7 @@ static void *work(void *argument) {
   float x[N], y[N];
   for (int i = 0; i < N; i++) x[i] = (float)(i % 7 + me);
   for (int turn = 0; turn < TURNS; turn++) {
-    // Of one's own: the driver and tensors give what they should.
+    // The thread's own objects: the driver and tensors give correct results.
     void *a = allocate_gpu_memory(0, sizeof x), *b = allocate_gpu_memory(0, sizeof x);
     CHECK(write_host_to_gpu_blocking(0, a, 0, sizeof x, x) && execute_add_on_gpu(0, a, a, b, N) && read_gpu_to_host_blocking(0, b, 0, sizeof y, y));
     for (int i = 0; i < N; i++) CHECK(y[i] == 2 * x[i]);
@@ -26,7 +26,7 @@ static void *work(void *argument) {
     CHECK(!netcl_backward(s, NULL) && !netcl_tensor_grad(p, &grad) && !netcl_tensor_read(grad, y, sizeof y));
     for (int i = 0; i < N; i++) CHECK(y[i] == 2 * x[i]);
     netcl_tensor_free(t), netcl_tensor_free(s), netcl_tensor_free(p), netcl_tensor_free(square), netcl_tensor_free(grad);
-    // Of all: freed by whoever comes first.
+    // Shared objects: the first thread frees them.
     netcl_tensor **slot = &shared[turn % 16], *mine = __atomic_load_n(slot, __ATOMIC_ACQUIRE), *fresh = NULL, *out = NULL;
     netcl_status status = mine ? netcl_op("relu", &mine, 1, NULL, 0, &out, 1, NULL) : NETCL_STATUS_OK;
     CHECK(status == NETCL_STATUS_OK || status == NETCL_STATUS_HANDLE);
@@ -34,13 +34,13 @@ static void *work(void *argument) {
     if (mine) netcl_tensor_free(mine);
     CHECK(!netcl_tensor_create(device, NETCL_F32, shape, 1, x, sizeof x, &fresh));
     netcl_tensor_free(__atomic_exchange_n(slot, fresh, __ATOMIC_ACQ_REL));
-    // The machine.
+    // The shared machine.
     uint64_t at;
     aethercl_fence fence;
     CHECK(!aethercl_allocate(gpu, sizeof x, NULL, &at) && !aethercl_write(gpu, 0, at, x, sizeof x, NULL));
     CHECK(!aethercl_read(gpu, 0, at, y, sizeof y, NULL, NULL, &fence) && !aethercl_wait(gpu, fence, NULL) && memcmp(x, y, sizeof x) == 0);
     CHECK(!aethercl_free(gpu, at));
-    // Errors are one's own.
+    // Each thread has its own error message.
     char name[20];
     snprintf(name, sizeof name, "nothing_%d", me);
     CHECK(netcl_op_describe(name) == NULL && strstr(netcl_last_error(), name));

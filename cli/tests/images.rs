@@ -278,9 +278,9 @@ fn graph_of_the_run(dir: &Path) {
     bytes[last] ^= 1;
     std::fs::write(dir.join("net.safetensors"), bytes).unwrap();
     let said = refused(&["graph", "run", "net.safetensors"], dir);
-    assert!(said.contains("are not those that were saved"), "{said}");
+    assert!(said.contains("are not what was saved"), "{said}");
     let said = refused(&["graph", "show", "run/model.safetensors"], dir);
-    assert!(said.contains("no graph of operations"), "{said}");
+    assert!(said.contains("not a graph of operations"), "{said}");
 }
 
 /// Trains on the first 9,000 of MNIST's 10,000 test images, and tests with the last 1,000.

@@ -1,5 +1,5 @@
-/* C = A B, matrices of n by n floats, n a multiple of TILE. A group of TILE by TILE items makes one tile of C: it brings a tile
- * of A and one of B into local memory, where every value is read TILE times, then the next two. */
+/* C = A B, matrices of n by n floats, n a multiple of TILE. A group of TILE by TILE items computes one tile of C. It copies a tile
+ * of A and one of B to local memory, where every value is read TILE times, then the next two. */
 #define TILE 8
 
 __kernel __attribute__((reqd_work_group_size(TILE, TILE, 1))) void matmul(__global const float *a, __global const float *b,

@@ -61,7 +61,7 @@ from ._kernel import Kernel, kernel
 
 _methods.attach()
 if _sys.executable:
-    # A compiler of kernels that crashes ends that process instead of this one.
+    # If the kernel compiler crashes, only that process ends.
     _set_builder(_sys.executable, ["-c", "import sys; from netcl._netcl import serve_builds; serve_builds(sys.argv[1])"])
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""New tensors."""
+"""Creating tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ default_generator = Generator(0)
 
 
 def manual_seed(seed: int) -> Generator:
-    """Begins the stream of random numbers of ``seed``; the same numbers on every device."""
+    """Restarts the default random stream with ``seed``. The numbers are the same on every device."""
     default_generator.manual_seed(seed)
     return default_generator
 
@@ -34,14 +34,16 @@ def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
 
 
 def _numbers(data: Any) -> Any:
-    """Nested lists with the numbers of tensors in their place."""
+    """Replaces tensors in nested lists with their numbers."""
     if isinstance(data, (list, tuple)):
         return [_numbers(v) for v in data]
     return data.tolist() if isinstance(data, Tensor) else data
 
 
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor with a copy of ``data``: numbers, nested lists, NumPy arrays, buffers, or what speaks DLPack. Floats are float32, integers int32."""
+    """Creates a tensor with a copy of ``data``: numbers, nested lists, NumPy arrays, buffers, or objects that support DLPack. Floats become float32,
+    integers int32.
+    """
     if isinstance(data, Tensor):
         made = data.detach()._to(device, dtype).clone()
     elif isinstance(data, (int, float, list, tuple)):
@@ -56,14 +58,14 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None, copy: Optional[bool] = None) -> Tensor:
-    """``data`` as a tensor, itself where it is one already."""
+    """Converts ``data`` to a tensor. A tensor is returned unchanged."""
     if isinstance(data, Tensor) and not copy:
         return data._to(device, dtype)
     return tensor(data, dtype, device)
 
 
 def from_dlpack(data: Any) -> Tensor:
-    """A tensor with a copy of what another library's object holds on the host."""
+    """Creates a tensor with a copy of another library's object on the host."""
     if isinstance(data, Tensor):
         return data.detach().clone()
     import numpy as np
@@ -72,24 +74,24 @@ def from_dlpack(data: Any) -> Tensor:
 
 
 def full(shape: Shape, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Every element ``value``."""
+    """Creates a tensor with ``value`` in every element."""
     if dtype is None:
         dtype = bool_ if isinstance(value, bool) else int32 if isinstance(value, int) else float32
     return _leaf(_full(shape, value, dtype, device), requires_grad)
 
 
 def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros."""
+    """Creates a tensor of zeros."""
     return _leaf(_full(_shape(shape), 0.0, dtype, device), requires_grad)
 
 
 def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones."""
+    """Creates a tensor of ones."""
     return _leaf(_full(_shape(shape), 1.0, dtype, device), requires_grad)
 
 
 def empty(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Memory for elements that are written later; zeros, so that runs repeat."""
+    """Creates a tensor whose elements will be written later. They are zeros, so that runs are reproducible."""
     return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -98,29 +100,29 @@ def _like(x: Tensor, dtype: Any, device: Any) -> Tuple[Any, Any]:
 
 
 def zeros_like(x: Tensor, dtype: Any = None, device: Any = None) -> Tensor:
-    """Zeros of the shape, dtype and device of ``x``."""
+    """Creates zeros with the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
     return _full(x.shape, 0.0, dtype, device)
 
 
 def ones_like(x: Tensor, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones of the shape, dtype and device of ``x``."""
+    """Creates ones with the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
     return _full(x.shape, 1.0, dtype, device)
 
 
 def full_like(x: Tensor, value: float, dtype: Any = None, device: Any = None) -> Tensor:
-    """``value`` everywhere, of the shape, dtype and device of ``x``."""
+    """Creates a tensor with ``value`` in every element, and the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
     return _full(x.shape, value, dtype, device)
 
 
 def arange(start: float, stop: Optional[float] = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
-    """Numbers from ``start`` up to ``stop`` without it; integers give int32."""
+    """Creates the numbers from ``start`` to ``stop`` (exclusive). Integers give int32."""
     if stop is None:
         start, stop = 0, start
     if step == 0:
-        raise ValueError("arange: a step of 0, expected another")
+        raise ValueError("arange: the step must not be 0")
     count = max(0, math.ceil((stop - start) / step))
     values = [start + i * step for i in range(count)]
     integers = all(isinstance(v, int) for v in (start, stop, step))
@@ -129,7 +131,7 @@ def arange(start: float, stop: Optional[float] = None, step: float = 1, dtype: A
 
 
 def linspace(start: float, stop: float, count: int, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Tensor:
-    """``count`` numbers from ``start`` to ``stop``, evenly apart."""
+    """Creates ``count`` evenly spaced numbers from ``start`` to ``stop``."""
     parts = count - 1 if endpoint else count
     values = [start + (stop - start) * i / parts if parts else start for i in range(count)]
     if endpoint and count > 1:
@@ -138,7 +140,7 @@ def linspace(start: float, stop: float, count: int, dtype: Any = None, device: A
 
 
 def eye(rows: int, columns: Optional[int] = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """1 on diagonal ``k``, 0 elsewhere."""
+    """Creates a matrix with ones on diagonal ``k`` and zeros elsewhere."""
     columns = rows if columns is None else columns
     stored = float32 if dtype is None else to_dtype(dtype)
     if rows == 0 or columns == 0:
@@ -147,25 +149,25 @@ def eye(rows: int, columns: Optional[int] = None, k: int = 0, dtype: Any = None,
 
 
 def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:
-    """Uniform in [0, 1)."""
+    """Draws uniform numbers in [0, 1)."""
     made = (generator or default_generator).uniform(_shape(shape), 0.0, 1.0, dtype, device)
     return _leaf(made, requires_grad)
 
 
 def randn(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:
-    """Normal with mean 0 and standard deviation 1."""
+    """Draws normally distributed numbers with mean 0 and standard deviation 1."""
     made = (generator or default_generator).normal(_shape(shape), 0.0, 1.0, dtype, device)
     return _leaf(made, requires_grad)
 
 
 def randint(low: int, high: int, shape: Shape, dtype: Any = None, device: Any = None, generator: Optional[Generator] = None) -> Tensor:
-    """Integers from ``low`` (inclusive) to ``high`` (exclusive), all equally likely."""
+    """Draws uniformly distributed integers from ``low`` (inclusive) to ``high`` (exclusive)."""
     if high <= low:
-        raise ValueError(f"randint: from {low} to {high}, expected a range with a number in it")
+        raise ValueError(f"randint: the range from {low} to {high} is empty")
     stored = int32 if dtype is None else to_dtype(dtype)
     name = "uint32" if stored.name == "uint32" else "int32"
     least, most = (0, 2**32) if name == "uint32" else (-(2**31), 2**31)
     if low < least or high > most:
-        raise ValueError(f"randint: from {low} to {high}, expected a range within {least} to {most}, that of {name}")
+        raise ValueError(f"randint: the range from {low} to {high} exceeds {name}, which has {least} to {most}")
     drawn = (generator or default_generator).integers(shape, low, high, name == "uint32", device)
     return drawn if stored.name == name else drawn._to(dtype=stored)

@@ -1,4 +1,4 @@
-"""What there is on this machine, in words."""
+"""Describes this machine's devices."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ._netcl import devices, missing
 from .errors import NetclError
 
 INSTALL = (
-    "the simulated GPU `sim` works without a driver. To install one: PoCL for processors (apt install pocl-opencl-icd ocl-icd-libopencl1), "
+    "the simulated GPU `sim` works without a driver. To install one: PoCL for CPUs (apt install pocl-opencl-icd ocl-icd-libopencl1), "
     "the vendor's driver for a GPU; then `netcl.devices()` lists it"
 )
 
 
 def doctor() -> str:
-    """The devices that netcl finds, and what to install where there is none but the simulated one."""
+    """Lists the devices that netcl finds. If only the simulated GPU is available, says what to install."""
     try:
         found = [name for name in devices() if not name.startswith("sim")]
         why = missing()
@@ -27,7 +27,7 @@ def doctor() -> str:
 
 
 def named(device: Any) -> str:
-    """The name of a device that is given as itself or by name."""
+    """Returns the name of a device that is given as an object or by name."""
     return device if isinstance(device, str) else str(device)
 
 

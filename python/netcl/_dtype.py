@@ -1,4 +1,4 @@
-"""Storage types. Arithmetic of floats is f32 for all of them."""
+"""Storage types. Floating-point arithmetic is f32 for all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Dict
 
 
 class DType:
-    """How elements are stored."""
+    """Storage type of elements."""
 
     __slots__ = ("name", "itemsize", "is_floating_point")
 
@@ -31,6 +31,6 @@ bfloat16 = DType("bfloat16", 2, True)
 int32 = DType("int32", 4, False)
 uint32 = DType("uint32", 4, False)
 bool_ = DType("bool", 1, False)
-"""A mask: what comparisons give. An element is a byte, 0 or 1, as NumPy's."""
+"""Mask, such as the result of a comparison. An element is a byte, 0 or 1, as in NumPy."""
 
 DTYPES: Dict[str, DType] = {d.name: d for d in (float32, float16, bfloat16, int32, uint32, bool_)}

@@ -1,4 +1,4 @@
-"""Tensors in files: safetensors, and ``.npz`` of NumPy. Pickles are neither written nor read."""
+"""Tensors in files: safetensors, and NumPy's ``.npz``. Pickles are neither written nor read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ CODES = {dtype: name for name, dtype in NAMES.items()}
 
 
 def save(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Writes tensors by name, a module's ``state_dict`` say: safetensors, or ``.npz`` by the path's ending. The file is whole or not there at all."""
+    """Writes tensors by name, such as a module's ``state_dict``, to a safetensors file, or to ``.npz`` if the path ends so. The file is written
+    atomically.
+    """
     path = os.fspath(path)
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
@@ -43,11 +45,11 @@ def _save_npz(tensors: Mapping[str, Tensor], path: str) -> None:
     except OSError as e:
         if os.path.exists(beside):
             os.unlink(beside)
-        raise IoError(f"writing {path}: {e}") from e
+        raise IoError(f"cannot write {path}: {e}") from e
 
 
 def load(path: Path, device: Any = None) -> Dict[str, Tensor]:
-    """The tensors of a safetensors or ``.npz`` file by name. int64 becomes int32 and float64 float32."""
+    """Reads the tensors of a safetensors or ``.npz`` file by name. int64 becomes int32, and float64 becomes float32."""
     path = os.fspath(path)
     if path.endswith(".npz"):
         return _load_npz(path, device)
@@ -55,7 +57,7 @@ def load(path: Path, device: Any = None) -> Dict[str, Tensor]:
 
 
 def tensor_of(name: str, dtype: str, shape: List[int], data: bytes, device: Any) -> Tensor:
-    """A tensor of what a safetensors file says of it."""
+    """Creates a tensor from an entry of a safetensors file."""
     if dtype in NAMES:
         return from_bytes(data, shape, DTYPES[NAMES[dtype]], device)
     import numpy as np
@@ -73,9 +75,9 @@ def _load_npz(path: str, device: Any) -> Dict[str, Tensor]:
         with np.load(path, allow_pickle=False) as arrays:
             found: List[Tuple[str, Any]] = [(name, arrays[name]) for name in arrays.files]
     except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as e:
-        raise FormatError(f"load: {path} is no .npz of arrays (pickles are not read): {e}") from e
+        raise FormatError(f"load: {path} is not an .npz file of arrays (pickles are not read): {e}") from e
     except OSError as e:
-        raise IoError(f"reading {path}: {e}") from e
+        raise IoError(f"cannot read {path}: {e}") from e
     return {name: from_numpy(array, None, device) for name, array in found}
 
 

@@ -1,4 +1,4 @@
-"""Blocks and functions whose operations become kernels together."""
+"""Blocks and functions whose operations are fused into kernels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Fused:
-    """What ``netcl.fuse()`` gives: a block for ``with``, or a decorator."""
+    """Result of ``netcl.fuse()``: a block for ``with``, or a decorator."""
 
     def __init__(self, explain: bool = False) -> None:
         self._explain = explain
         self._depths: List[int] = []
         self.explanation = ""
-        """With ``explain``: the trees that the block became and the source of their kernels; empty before its end, and within another fused block, whose part it is."""
+        """With ``explain``: the block's expression trees and the source of their kernels. Empty before the block ends. Also empty within another
+        fused block, which includes it.
+        """
 
     def __enter__(self) -> "Fused":
         self._depths.append(enter_lazy(self._explain))
@@ -30,14 +32,14 @@ class Fused:
         try:
             self.explanation = exit_lazy(self._depths.pop())
         except NetclError:
-            # What the block itself has raised says more.
+            # An error from the block itself is more informative.
             if error is None:
                 raise
 
     def __call__(self, function: F) -> F:
         for yields in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction):
             if yields(function):
-                raise FormatError(f"fuse: {function.__name__} gives way to other code before its end; fuse what it calls, or use `with netcl.fuse()` in it")
+                raise FormatError(f"fuse: {function.__name__} is a generator or coroutine; fuse the functions that it calls, or use `with netcl.fuse()` in it")
 
         @functools.wraps(function)
         def inner(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +47,7 @@ class Fused:
                 return function(*args, **kwargs)
 
         def explain(*args: Any, **kwargs: Any) -> str:
-            """Calls the function; its trees and the source of their kernels."""
+            """Calls the function. Returns its expression trees and the source of their kernels."""
             with Fused(explain=True) as block:
                 made = function(*args, **kwargs)
             del made
@@ -63,17 +65,21 @@ def fuse(function: F) -> F: ...
 @overload
 def fuse(function: None = None, *, explain: bool = False) -> Fused: ...
 def fuse(function: Optional[Callable[..., Any]] = None, *, explain: bool = False) -> Any:
-    """``with netcl.fuse():`` and ``@netcl.fuse``: element-wise operations, comparisons, ``where``, conversions between floats, sums, means and maxima over the last axes and softmax
-    wait for others and become one kernel with them, forward and backward; what follows a product or a convolution becomes part of its kernel.
+    """Fuses operations into common kernels, forward and backward: ``with netcl.fuse():`` or ``@netcl.fuse``.
 
-    Operations are called as ever, with the same shapes, dtypes and errors. A result is computed when something uses it: another operation, a view, the host, a backward, the end
-    of the block. What nothing refers to by then is never stored, which is where time and memory are saved; so a function, whose names end with it, saves more than a block.
-    Values in between are float32 and not rounded to the dtype: results agree with those of single operations within rounding, and are the same in every run. An error of the
-    device comes from the operation that needed the result, or from the end of the block. A tensor that waits can be used by other threads once it is computed; before that it is
-    a ``LaunchError``. A block within another one is part of it.
+    These operations are deferred and fused: elementwise operations, comparisons, ``where``, conversions between floats, and sums, means, maxima
+    and softmax over the last axes. Operations after a product or a convolution become part of its kernel.
 
-    ``with netcl.fuse(explain=True) as block`` notes the trees and the source of their kernels: ``print(block)`` behind the block. A fused function has
-    ``function.explain(*args)``, which gives that text.
+    Operations are called as usual, with the same shapes, dtypes and errors. A result is computed when something uses it: another operation, a
+    view, the host, a backward, or the end of the block. A result that nothing refers to by then is never stored, which saves time and memory. A
+    function therefore saves more than a block, because its names end with it.
+
+    Intermediate values are float32 and are not rounded to the dtype. Results agree with those of single operations within rounding, and are the
+    same in every run. A device error is raised by the operation that needed the result, or at the end of the block. Other threads can use a
+    deferred tensor after it is computed; before that, they get a ``LaunchError``. A nested block is part of the outer block.
+
+    ``with netcl.fuse(explain=True) as block`` records the trees and the source of their kernels; ``print(block)`` after the block shows them. For
+    a fused function, ``function.explain(*args)`` returns the same text.
 
     >>> import netcl as nc
     >>> @nc.fuse

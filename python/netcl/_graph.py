@@ -1,4 +1,4 @@
-"""Steps that are captured once and replayed: what the host does for each operation is then done once."""
+"""Steps that are captured once and replayed, so that the host's work per operation is done only once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _is_input(a: Any) -> bool:
 
 
 def _is_nested_input(a: Any) -> bool:
-    # One within a list that needs a gradient may be a parameter, which the function must see itself.
+    # A tensor that needs a gradient may be a parameter, so the function must receive the original.
     return isinstance(a, Tensor) and not a.requires_grad
 
 
@@ -25,12 +25,12 @@ def _is_no_input(a: Any) -> bool:
 
 
 def _is_rebuilt(a: Any) -> bool:
-    """Whether a copy of the container can be made with other tensors in it: not of classes derived from list and dict, which may do more."""
+    """Whether the container can be rebuilt with other tensors. Classes derived from list and dict are excluded, because they may have more state."""
     return type(a) in (tuple, list, dict) or (isinstance(a, tuple) and hasattr(a, "_fields"))
 
 
 def _mapped(args: Sequence[Any], change: Callable[[Tensor], Any]) -> Tuple[Any, ...]:
-    """The arguments with ``change`` of each input tensor in its place, also within tuples, lists and dicts."""
+    """Applies ``change`` to each input tensor in the arguments, including those in tuples, lists and dicts."""
 
     def inner(a: Any) -> Any:
         if _is_nested_input(a):
@@ -51,26 +51,28 @@ def _tensors(args: Sequence[Any]) -> List[Tensor]:
 
 
 class Graph:
-    """``graph = netcl.Graph(function, *examples)`` captures a function of tensors; ``graph(*tensors)`` copies them to where the examples' copies are and replays.
+    """A captured function of tensors: ``graph = netcl.Graph(function, *examples)`` captures it, and ``graph(*tensors)`` copies the tensors to the
+    captured inputs and replays it.
 
-    Results are where they were before: copy one that is to outlast the next call. The function runs once before it is captured, which compiles its kernels; ``first`` is
-    what it gave. It reads nothing on the host, begins without gradients where it makes some, and draws no random numbers, which would be the same in every replay. An
-    optimizer's step within it goes on with the learning rate and the step number of each replay.
+    Each replay overwrites the results of the previous one; copy a result that must survive the next call. The function runs once before the
+    capture, which compiles its kernels; ``first`` is the result of that run. The function must not read results on the host. If it computes
+    gradients, it must start without gradients. It must not draw random numbers, because they would be the same in every replay. An optimizer step
+    in the function uses the learning rate and step number of each replay.
     """
 
     def __init__(self, function: Callable[..., Any], *examples: Any) -> None:
         given = _tensors(examples)
         if state.scopes:
-            raise FormatError("Graph: a step is captured within `with netcl.scope()`, which would free its memory; capture it before")
+            raise FormatError("Graph: cannot capture a step within `with netcl.scope()`, which would free its memory; capture it before the scope")
         if not given:
-            raise FormatError("Graph: no tensor among the examples, which would say the device; give one")
+            raise FormatError("Graph: no tensor among the examples; give at least one, which determines the device")
         self.device: Device = given[0].device
         self.inputs = [uninitialised(t.shape, t.dtype, self.device) for t in given]
         self._copy(given)
         places = iter(self.inputs)
         arguments = _mapped(examples, lambda _: next(places))
         self.optimizers: List[Any] = []
-        # Modules that the function calls, those within them, and whether each was training.
+        # Modules that the function calls, including nested ones, and whether each was in training mode.
         self.modules: Dict[int, Tuple[Any, bool]] = {}
         self.arguments: Tuple[Any, ...] = ()
         self.first = function(*arguments)
@@ -79,16 +81,16 @@ class Graph:
             self._captured, self.results = Captured.capture(self.device, lambda: function(*arguments))
         finally:
             state.capturing.pop()
-        # The mode of a module that the function itself changes is the function's.
+        # If the function itself changes the mode of a module, the mode is not checked.
         self.modules = {key: (module, mode) for key, (module, mode) in self.modules.items() if module.training == mode}
 
     def note_module(self, module: Any) -> None:
-        """Remembers the mode of a module that is called during the capture."""
+        """Records the mode of a module that is called during the capture."""
         if id(module) not in self.modules:
             self.modules.update((id(m), (m, m.training)) for m in module.modules())
 
     def modes_are_current(self) -> bool:
-        """Whether the modules that the function called are training, or not, as they were when it was captured."""
+        """Returns whether the modules that the function called have the same mode as when it was captured."""
         return all(module.training == training for module, training in self.modules.values())
 
     def _copy(self, tensors: Sequence[Tensor]) -> None:
@@ -96,7 +98,7 @@ class Graph:
             place.copy_(t)
 
     def replay(self) -> Any:
-        """Enqueues the commands with the inputs that there are."""
+        """Enqueues the commands with the current inputs."""
         for optimizer in self.optimizers:
             optimizer._set_rate()
         self._captured.replay()
@@ -109,28 +111,30 @@ class Graph:
         forms = [(tuple(t.shape), t.dtype) for t in given]
         expected = [(tuple(t.shape), t.dtype) for t in self.inputs]
         if forms != expected:
-            raise FormatError(f"Graph: tensors {forms}, expected {expected}, those that it was captured with")
+            raise FormatError(f"Graph: got tensors {forms}, expected {expected}, those that it was captured with")
         self._copy(given)
         return self.replay()
 
     @property
     def commands(self) -> Tuple[int, int]:
-        """Commands that a replay enqueues: kernels, and everything."""
+        """Number of commands of a replay: kernels, and all commands."""
         return self._captured.commands
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as graphs: one for each combination of shapes, dtypes and other arguments. ``Graph`` says what that asks of it; the first call runs it
-    and captures it, later ones replay. Parameters of a model may be overwritten in between, but not exchanged for others. Another graph is made where a module that
-    the function calls has changed between ``train()`` and ``eval()``, under ``no_grad``, and for an argument of another type: ``2``, ``2.0`` and ``True`` differ.
-    Tensors within tuples, lists and dicts are inputs as well, except for those that need gradients: another one is another argument. Inputs are copied:
-    what the function writes to an input is not in the caller's tensor.
+    """Compiles the function to graphs, one for each combination of shapes, dtypes and other arguments. The first call runs and captures the function,
+    later calls replay it. ``Graph`` lists the requirements for the function.
+
+    A model's parameters may be overwritten between calls, but not replaced by other tensors. A new graph is captured if a module that the function
+    calls has switched between ``train()`` and ``eval()``, under ``no_grad``, and for an argument of another type: ``2``, ``2.0`` and ``True``
+    differ. Tensors in tuples, lists and dicts are inputs as well, except tensors that need gradients; for those, each tensor is a different
+    argument. Inputs are copied, so writing to an input does not change the caller's tensor.
     """
     graphs: Dict[Any, List[Graph]] = {}
 
     def form(a: Any, is_input: Callable[[Any], bool] = _is_input) -> Any:
         if isinstance(a, Tensor):
-            # A tensor that is not copied at each call counts by its identity.
+            # A tensor that is not copied at each call is identified by its id.
             return (tuple(a.shape), a.dtype.name, a.device.name) if is_input(a) else id(a)
         if isinstance(a, (tuple, list, dict)):
             within = _is_nested_input if _is_rebuilt(a) and is_input is not _is_no_input else _is_no_input
@@ -146,7 +150,7 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
             if graph.modes_are_current():
                 return graph(*args)
         graph = Graph(function, *args)
-        # The ids in the key are those of these tensors as long as they live.
+        # Keeping the tensors alive keeps the ids in the key valid.
         graph.arguments = args
         alike.append(graph)
         return graph.first

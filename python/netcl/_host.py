@@ -1,4 +1,4 @@
-"""Between tensors and the host: lists, buffers, NumPy arrays, DLPack, pickles, and how a tensor is shown."""
+"""Conversions between tensors and the host: lists, buffers, NumPy arrays, DLPack, pickles, and text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e", "bool": "B
 
 
 def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Values in order as lists of this shape."""
+    """Arranges values as nested lists of this shape."""
     if not shape:
         return values[0]
     step = 1
@@ -26,7 +26,7 @@ def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def host_values(x: Tensor) -> List[Any]:
-    """Elements in order as numbers."""
+    """Returns the elements in order as numbers."""
     if x.dtype.name == "bfloat16":
         x = x._to(dtype=float32)
     code = CODES[x.dtype.name]
@@ -36,12 +36,12 @@ def host_values(x: Tensor) -> List[Any]:
 
 
 def tolist(self: Tensor) -> Any:
-    """Elements as nested lists of numbers, or a number. Waits for the device."""
+    """Returns the elements as nested lists of numbers, or as a number. Waits for the device."""
     return nested(host_values(self), self.shape)
 
 
 def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
-    """A NumPy array with a copy of the elements; bfloat16 becomes float32. Waits for the device."""
+    """Returns a NumPy array with a copy of the elements. bfloat16 becomes float32. Waits for the device."""
     import numpy as np
 
     if self.dtype.name == "bfloat16":
@@ -54,17 +54,17 @@ def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
 
 
 def array(self: Tensor, dtype: Any = None, copy: Optional[bool] = None) -> "np.ndarray[Any, Any]":
-    """NumPy's protocol: ``numpy.asarray(tensor)``."""
+    """Implements NumPy's protocol for ``numpy.asarray(tensor)``."""
     if copy is False:
-        raise ValueError("a tensor's elements cannot be seen from the host without a copy")
+        raise ValueError("the host cannot access a tensor's elements without a copy")
     made = numpy(self)
     return made if dtype is None else made.astype(dtype, copy=False)
 
 
 def buffer(self: Tensor, flags: int = 0) -> memoryview:
-    """The buffer protocol from Python 3.12 on: a copy of the elements."""
+    """Implements the buffer protocol of Python 3.12: returns a copy of the elements."""
     if self.dtype.name == "bfloat16":
-        raise BufferError("bfloat16 has no format that buffers know; convert with .to(netcl.float32)")
+        raise BufferError("the buffer protocol has no format for bfloat16; convert with .to(netcl.float32)")
     flat = memoryview(self._bytes())
     code = CODES[self.dtype.name]
     if 0 in self.shape or code == "e" or self.dtype is bool_:
@@ -76,19 +76,21 @@ def buffer(self: Tensor, flags: int = 0) -> memoryview:
 def dlpack(
     self: Tensor, *, stream: Any = None, max_version: Optional[Tuple[int, int]] = None, dl_device: Optional[Tuple[Any, int]] = None, copy: Optional[bool] = None
 ) -> Any:
-    """DLPack: a copy on the host, of any device's tensor."""
+    """Implements DLPack with a copy on the host, for tensors of any device."""
     if self.dtype.name == "bfloat16":
-        raise BufferError("bfloat16 goes through DLPack as float32: convert with .to(netcl.float32)")
+        raise BufferError("DLPack export does not support bfloat16; convert with .to(netcl.float32)")
     return numpy(self).__dlpack__()
 
 
 def dlpack_device(self: Tensor) -> Tuple[int, int]:
-    """DLPack: the host."""
+    """Returns the host as the DLPack device."""
     return (1, 0)
 
 
 def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with a copy of an array. float64 becomes float32; int64 and smaller integers become int32, and a number that int32 cannot hold is an error."""
+    """Creates a tensor with a copy of an array. float64 becomes float32. int64 and smaller integers become int32; numbers that int32 cannot hold are
+    an error.
+    """
     import numpy as np
 
     given = np.asarray(values)
@@ -102,10 +104,10 @@ def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
         elif given.dtype.kind in "iu":
             limits = np.iinfo(np.int32)
             if given.size and (given.min() < limits.min or given.max() > limits.max):
-                raise OverflowError(f"from_numpy: {name} with numbers that int32 cannot hold")
+                raise OverflowError(f"from_numpy: an array of {name} has numbers that int32 cannot hold")
             given = given.astype(np.int32)
         else:
-            raise TypeError(f"from_numpy: an array of {name}, expected floats or integers")
+            raise TypeError(f"from_numpy: got an array of {name}, expected floats or integers")
     given = np.ascontiguousarray(given).reshape(given.shape)
     data = given.astype(given.dtype.newbyteorder("<"), copy=False).tobytes()
     made = from_bytes(data, given.shape, given.dtype.name, device)
@@ -113,17 +115,17 @@ def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def shape_of(values: Any) -> Tuple[int, ...]:
-    """Shape of nested lists."""
+    """Returns the shape of nested lists."""
     if not isinstance(values, (list, tuple)):
         return ()
     shapes = {shape_of(v) for v in values}
     if len(shapes) > 1:
-        raise ValueError(f"tensor: lists of different lengths side by side: {sorted(shapes)}")
+        raise ValueError(f"tensor: lists of different lengths in one level: {sorted(shapes)}")
     return (len(values), *(shapes.pop() if shapes else ()))
 
 
 def flat_values(values: Any, out: List[Any]) -> None:
-    """Elements of nested lists, in order."""
+    """Appends the elements of nested lists to ``out`` in order."""
     if isinstance(values, (list, tuple)):
         for v in values:
             flat_values(v, out)
@@ -132,7 +134,7 @@ def flat_values(values: Any, out: List[Any]) -> None:
 
 
 def from_lists(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of nested lists of numbers: float32, int32 where all are integers, or bool where all are truth values."""
+    """Creates a tensor from nested lists of numbers: int32 if all are integers, bool if all are Booleans, and float32 otherwise."""
     shape = shape_of(values)
     flat: List[Any] = []
     flat_values(values, flat)
@@ -153,7 +155,7 @@ def from_lists(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def to_dtype(dtype: Any) -> DType:
-    """A dtype by any name of it: netcl's, NumPy's, PyTorch's, or text."""
+    """Converts any name of a dtype: netcl's, NumPy's, PyTorch's, or a string."""
     if isinstance(dtype, DType):
         return dtype
     name = getattr(dtype, "__name__", None) or str(dtype)
@@ -161,15 +163,15 @@ def to_dtype(dtype: Any) -> DType:
     short = {"float": "float32", "half": "float16", "int": "int32", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "u32": "uint32", "bool_": "bool", "mask": "bool"}
     found = DTYPES.get(short.get(name, name))
     if found is None:
-        raise TypeError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
+        raise TypeError(f"no dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
     return found
 
 
 def rebuild(data: bytes, shape: Tuple[int, ...], dtype: str, device: str, requires_grad: bool) -> Tensor:
-    """A tensor from a pickle, on the device it was on where there is such a one, else on the default device."""
+    """Restores a tensor from a pickle, on its former device if that exists, or else on the default device."""
     from .errors import DeviceError
 
-    if dtype == "bool" and len(data) == 4 * math.prod(shape):  # of a netcl whose masks were words of 32 bits
+    if dtype == "bool" and len(data) == 4 * math.prod(shape):  # written by an older netcl, whose masks had 32 bits per element
         data = bytes(any(data[i : i + 4]) for i in range(0, len(data), 4))
     try:
         made = from_bytes(data, shape, dtype, device)
@@ -180,7 +182,7 @@ def rebuild(data: bytes, shape: Tuple[int, ...], dtype: str, device: str, requir
 
 
 def reduce(self: Tensor) -> Tuple[Any, ...]:
-    """Pickles hold the elements, shape, dtype, the device's name and whether a gradient is wanted."""
+    """Pickles the elements, shape, dtype, the device's name, and whether a gradient is required."""
     return rebuild, (self._bytes(), self.shape, self.dtype.name, self.device.name, self.requires_grad)
 
 
@@ -189,7 +191,7 @@ def _number(value: Any, floating: bool) -> str:
 
 
 def _summary(x: Tensor, short: bool) -> Any:
-    """Nested texts of the elements; with `short` three from each end of an axis."""
+    """Formats the elements as nested lists of strings. With `short`, only three elements from each end of an axis."""
     edge = 3
     if x.ndim == 0:
         return _number(x.item(), x.dtype.is_floating_point)
@@ -219,7 +221,7 @@ def _widest(parts: Any) -> int:
 
 
 def represent(self: Tensor) -> str:
-    """Values, shape, dtype and device."""
+    """Formats values, shape, dtype and device."""
     parts = _summary(self.detach(), self.size > 1000)
     text = _shown(parts, len("tensor("), _widest(parts) if self.ndim else 0)
     grad = ", requires_grad=True" if self.requires_grad else ""

@@ -1,4 +1,4 @@
-"""Kernels of one's own in OpenCL C: as an operation, with a gradient by another kernel, checked on the simulated GPU, timed and tuned.
+"""Custom kernels in OpenCL C, as operations with gradients from other kernels, with checks on the simulated GPU, timing and tuning.
 
 >>> import netcl as nc
 >>> double = nc.kernel('''
@@ -41,10 +41,10 @@ def _without_comments(source: str) -> str:
 
 
 def parameters(source: str, entry: Optional[str] = None) -> Tuple[str, List[Parameter]]:
-    """The name and the parameters of a ``__kernel`` function, the first one where none is named."""
+    """Parses name and parameters of a ``__kernel`` function. Without ``entry``, the first one is used."""
     found = {m[1]: m[2] for m in re.finditer(r"\b(?:__kernel|kernel)\b[^;{}]*?\bvoid\s+(\w+)\s*\(([^)]*)\)", _without_comments(source))}
     if not found or (entry is not None and entry not in found):
-        raise FormatError(f"kernel: no function `__kernel void {entry or 'name'}(…)` in the text; there are {', '.join(found) or 'none'}")
+        raise FormatError(f"kernel: no function `__kernel void {entry or 'name'}(…)` in the source; it has {', '.join(found) or 'none'}")
     entry = entry or next(iter(found))
     out = []
     for text in filter(None, (part.strip() for part in found[entry].split(","))):
@@ -74,11 +74,13 @@ def _three(sizes: Any) -> List[int]:
 
 
 class Kernel:
-    """A kernel as an operation: called with its ``const`` pointers as tensors, in order, and with numbers by name; results are what the other pointers are for.
+    """A kernel as an operation. Call it with the tensors for its ``const`` pointers, in order, and numbers by name. The other pointers are its
+    results.
 
-    ``items`` or ``groups`` say how many work-items or work-groups run: numbers, or a function of the arguments. Without them as many items as the first
-    result has elements. ``out`` gives results another shape than that of the first input: a shape, or a function of the arguments; a dictionary by name
-    for several results. A ``__local`` pointer is given its bytes by name. ``defines`` are macros of integers.
+    ``items`` or ``groups`` set the number of work-items or work-groups: numbers, or a function of the arguments. By default, there are as many
+    work-items as the first result has elements. ``out`` sets the results' shape [default: the shape of the first input]: a shape, a function of
+    the arguments, or a dictionary by name for several results. The size of a ``__local`` pointer in bytes is passed by name. ``defines`` are
+    integer macros.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Kernel:
         defines: Optional[Mapping[str, int]] = None,
     ) -> None:
         if items is not None and groups is not None:
-            raise FormatError("kernel: items and groups, expected one of them")
+            raise FormatError("kernel: both items and groups are given, expected one of them")
         self.source = source
         self.entry, self.parameters = parameters(source, entry)
         self.items, self.groups, self.local, self.out, self.grad = items, groups, local, out, grad
@@ -102,7 +104,7 @@ class Kernel:
         self.inputs = [p for p in self.parameters if p.kind == "read"]
         self.outputs = [p for p in self.parameters if p.kind == "write"]
         if not self.outputs:
-            raise FormatError(f"kernel {self.entry}: no pointer without const, so there is no result")
+            raise FormatError(f"kernel {self.entry}: every pointer is const, so there is no result")
         self._text = KernelText(self.entry, source)
 
     def _size(self, given: Any, values: Mapping[str, Any]) -> Any:
@@ -111,7 +113,7 @@ class Kernel:
         names = given.__code__.co_varnames[: given.__code__.co_argcount]
         missing = [n for n in names if n not in values]
         if missing:
-            raise FormatError(f"kernel {self.entry}: sizes need {', '.join(missing)}; there are {', '.join(values)}")
+            raise FormatError(f"kernel {self.entry}: sizes use {', '.join(missing)}, which is not an argument; arguments are {', '.join(values)}")
         return given(*(values[n] for n in names))
 
     def _check(self, p: Parameter, tensor: Any) -> Tensor:
@@ -122,11 +124,11 @@ class Kernel:
         return tensor.detach().contiguous()
 
     def launch(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> None:
-        """Runs it with tensors and numbers by the names of its parameters, results among them."""
+        """Launches the kernel with tensors and numbers by the names of its parameters, including the results."""
         values: Dict[str, Any] = {**tensors, **numbers}
         unknown = [n for n in numbers if n not in {p.name for p in self.parameters}]
         if unknown:
-            raise FormatError(f"kernel {self.entry}: no parameter {', '.join(unknown)}; there are {', '.join(p.name for p in self.parameters)}")
+            raise FormatError(f"kernel {self.entry}: no parameter {', '.join(unknown)}; parameters are {', '.join(p.name for p in self.parameters)}")
         arguments: List[Tuple[str, Any]] = []
         for p in self.parameters:
             if p.name not in values:
@@ -150,7 +152,7 @@ class Kernel:
         values: Dict[str, Any] = {**tensors, **numbers}
         like = next(iter(tensors.values()), None)
         if like is None:
-            raise FormatError(f"kernel {self.entry}: no input, which says the device; give it one")
+            raise FormatError(f"kernel {self.entry}: a kernel runs on the device of its inputs, so it needs at least one tensor as input")
         made = {}
         for p in self.outputs:
             wanted = self.out.get(p.name) if isinstance(self.out, dict) else self.out
@@ -162,11 +164,11 @@ class Kernel:
     def _named(self, tensors: Sequence[Any]) -> Dict[str, Any]:
         if len(tensors) != len(self.inputs):
             names = ", ".join(p.name for p in self.inputs)
-            raise FormatError(f"kernel {self.entry}: {len(tensors)} tensors, expected {len(self.inputs)}: {names}")
+            raise FormatError(f"kernel {self.entry}: got {len(tensors)} tensors, expected {len(self.inputs)}: {names}")
         return {p.name: t for p, t in zip(self.inputs, tensors)}
 
     def __call__(self, *tensors: Tensor, **numbers: float) -> Any:
-        """The result, or a tuple of several. On the tape where the kernel has a gradient and an input needs one."""
+        """Computes the result, or a tuple of several. Recorded on the tape if the kernel has a gradient and an input needs one."""
         self._named(tensors)
         for p, t in zip(self.inputs, tensors):
             self._check(p, t)
@@ -177,7 +179,7 @@ class Kernel:
 
                 if is_recording():
                     raise UnsupportedError(
-                        f"kernel {self.entry}: an input needs a gradient and the kernel has none; give it one by grad=…, or call it within no_grad"
+                        f"kernel {self.entry}: an input needs a gradient, but the kernel has none; pass one as grad=…, or call it within no_grad"
                     )
             made = self._run(tensors, numbers)
             return made[0] if len(made) == 1 else made
@@ -190,7 +192,9 @@ class Kernel:
         return tuple(results.values())
 
     def check(self, *tensors: Tensor, checks: str = "all", **numbers: float) -> Any:
-        """Runs it on copies of its inputs on a simulated GPU that checks bounds, races, barriers and values never written; a finding is a ``LaunchError`` with the line."""
+        """Runs the kernel on copies of its inputs on a simulated GPU that checks bounds, races, barriers and uninitialized reads. A finding raises
+        ``LaunchError`` with the line.
+        """
         device = Device("sim", checks)
         with no_grad():
             made = self._run([t.detach().to(device) for t in tensors], numbers)
@@ -198,9 +202,9 @@ class Kernel:
         return made[0] if len(made) == 1 else made
 
     def time(self, *tensors: Tensor, repeat: int = 5, **numbers: float) -> float:
-        """Seconds on the device, the least of ``repeat`` runs after one that compiles."""
+        """Returns the kernel's time on the device in seconds: the minimum of ``repeat`` runs after a run that compiles it."""
         if repeat < 1:
-            raise FormatError(f"kernel {self.entry}: {repeat} runs, expected at least 1")
+            raise FormatError(f"kernel {self.entry}: repeat is {repeat}, expected at least 1")
         device = tensors[0].device
         with no_grad():
             self._run(tensors, numbers)
@@ -213,7 +217,9 @@ class Kernel:
         return min(times)
 
     def tune(self, space: Mapping[str, Sequence[int]], *tensors: Tensor, repeat: int = 5, **numbers: float) -> Dict[str, int]:
-        """Tries every combination of these defines, keeps the fastest and returns it. One that fails, or gives another result than the defines before, is left out. ``WG`` is also the work-group's size."""
+        """Tries every combination of these defines, keeps the fastest and returns it. A combination that fails or changes the result is skipped.
+        ``WG`` also sets the work-group size.
+        """
         before = dict(self.defines)
         with no_grad():
             expected = [y._bytes() for y in self._run(tensors, numbers)]
@@ -233,7 +239,7 @@ class Kernel:
 
 
 class _KernelFunction(Function):
-    """A kernel whose gradient is another one."""
+    """A kernel whose gradient is another kernel."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, numbers: Mapping[str, float], *tensors: Tensor) -> Any:
@@ -255,19 +261,19 @@ class _KernelFunction(Function):
             of = p.name[1:]
             if not p.name.startswith("d") or of not in [i.name for i in kernel.inputs]:
                 inputs = ", ".join(f"d{i.name}" for i in kernel.inputs)
-                raise FormatError(f"kernel {back.entry}: writes {p.name}, expected gradients of inputs, of {inputs}")
+                raise FormatError(f"kernel {back.entry}: writes {p.name}, expected the gradient of an input: {inputs}")
             x = known[of]
             made[p.name] = uninitialised(x.shape, x.dtype, x.device)
         missing = [p.name for p in back.inputs if p.name not in known]
         if missing:
-            raise FormatError(f"kernel {back.entry}: reads {', '.join(missing)}; there are {', '.join(known)}")
+            raise FormatError(f"kernel {back.entry}: reads {', '.join(missing)}, expected names from {', '.join(known)}")
         numbers = {p.name: ctx.numbers[p.name] for p in back.parameters if p.name in ctx.numbers}
         back.launch({**{p.name: known[p.name] for p in back.inputs}, **made}, numbers)
         return (None, None, *(made.get(f"d{i.name}") for i in kernel.inputs))
 
 
 def kernel(source: str, entry: Optional[str] = None, **options: Any) -> Kernel:
-    """OpenCL C as an operation: ``Kernel`` says what there is to choose."""
+    """Creates an operation from OpenCL C source. ``Kernel`` describes the options."""
     return Kernel(source, entry, **options)
 
 

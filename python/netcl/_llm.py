@@ -18,34 +18,34 @@ Progress = Callable[[str, str, int, int], Any]
 
 @dataclass(frozen=True)
 class Generation:
-    """What a text became; ``str()`` of it is the text."""
+    """A generated text. ``str()`` returns the text."""
 
     text: str
-    """New text."""
+    """The new text."""
     tokens: List[int]
-    """Its tokens, without the one that ended it."""
+    """Its tokens, without the token that ended it."""
     finish: str
-    """Why it ended: ``end`` (a token that ends texts), ``stop`` (a stop text), ``length``, ``context`` (it is full) or ``stopped``."""
+    """Reason for the end: ``end`` (an end-of-text token), ``stop`` (a stop string), ``length``, ``context`` (the context is full) or ``stopped``."""
     prompt_tokens: int
-    """Tokens of the prompt."""
+    """Number of tokens in the prompt."""
     reused_tokens: int
-    """Of those, tokens that were in the cache already."""
+    """Prompt tokens that were already in the cache."""
     prompt_seconds: float
-    """How long the prompt took."""
+    """Time for the prompt in seconds."""
     seconds: float
-    """How long the new tokens took."""
+    """Time for the new tokens in seconds."""
 
     def __str__(self) -> str:
         return self.text
 
     @property
     def tokens_per_s(self) -> float:
-        """New tokens a second; the first one comes with the prompt."""
+        """New tokens per second. The first token is not counted, because it comes with the prompt."""
         return max(len(self.tokens) - 1, 0) / max(self.seconds, 1e-9)
 
 
 class TextStream:
-    """Text as it comes, in whole characters. ``stop()`` ends it behind the token it is at; ``result`` is there at the end."""
+    """Streams text as it is generated, in whole characters. ``stop()`` ends it after the current token. ``result`` is available at the end."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -60,12 +60,12 @@ class TextStream:
                 return text
 
     def stop(self) -> None:
-        """Ends it behind the token it is at."""
+        """Ends the generation after the current token."""
         self._stream.stop()
 
     @property
     def result(self) -> Optional[Generation]:
-        """What the text became; ``None`` as long as it goes on."""
+        """The generated text, or ``None`` until it is complete."""
         return _results(self._stream)[0]
 
 
@@ -80,17 +80,19 @@ def _finished(stream: Stream) -> List[Generation]:
 
 
 class LLM:
-    """A language model: a GGUF file, a folder in the Hugging Face layout, or the folder of a run of ``netcl.Trainer``.
+    """A language model from a GGUF file, a folder in the Hugging Face layout, or the folder of a ``netcl.Trainer`` run.
 
-    Its matrices stay quantised as the file has them. ``device`` is one, or several, among which the layers are divided (``layers`` says how many each has); ``dtype`` is the
-    storage of what is not quantised, ``context`` the tokens it can look at. ``adapters`` are LoRA adapters, paths or pairs of path and factor. ``progress(name, device, done,
-    total)`` is called for each parameter that is loaded.
+    Quantized matrices stay quantized as in the file. ``device`` is one device or several, which share the layers; ``layers`` is the number of
+    layers for each. ``dtype`` is the storage type of weights that are not quantized, and ``context`` the context length in tokens. ``adapters``
+    are LoRA adapters: paths, or pairs of path and factor. ``progress(name, device, done, total)`` is called for each loaded parameter.
 
-    How tokens are drawn is said by keyword arguments of each call, by llama.cpp's names: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``typical_p``, ``top_n_sigma``,
-    ``repeat_penalty``, ``repeat_last_n``, ``presence_penalty``, ``frequency_penalty``, ``dry_…``, ``xtc_…``, ``dynatemp_…``, ``mirostat…``, ``logit_bias``, ``samplers``, ``seed``,
-    or ``greedy=True``; what is not given is as the model's files say it, and the seed is 0. ``grammar``, ``regex`` or ``json_schema`` say what the text has to follow.
+    Sampling settings are keyword arguments of each call, with llama.cpp's names: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``typical_p``,
+    ``top_n_sigma``, ``repeat_penalty``, ``repeat_last_n``, ``presence_penalty``, ``frequency_penalty``, ``dry_…``, ``xtc_…``, ``dynatemp_…``,
+    ``mirostat…``, ``logit_bias``, ``samplers``, ``seed``, or ``greedy=True``. Defaults come from the model's files; the default seed is 0.
+    ``grammar``, ``regex`` or ``json_schema`` constrain the text.
 
-    The model is in a thread of its own: calls of several threads come one after the other. Ctrl-C ends a call at once; the model ends behind the token it is at.
+    The model runs in its own thread, which processes the calls of all threads in sequence. Ctrl-C ends a call at once; the model stops after the
+    current token.
     """
 
     def __init__(
@@ -143,10 +145,10 @@ class LLM:
         parallel: int = 8,
         **sampling: Any,
     ) -> Union[Generation, List[Generation]]:
-        """Goes on behind a prompt; behind several of them, texts or lists of token ids, at the same time, at most ``parallel``.
+        """Continues a prompt, or several prompts at the same time, at most ``parallel``. A prompt is a text or a list of token ids.
 
-        ``n_predict`` is new tokens at most, ``None`` for as many as the context takes. ``stop`` ends a text before a text, ``ignore_eos`` goes on behind tokens that end one,
-        ``special`` reads names of control tokens in prompts as those.
+        ``n_predict`` is the maximum number of new tokens; ``None`` means as many as the context allows. ``stop`` ends the text before a stop
+        string. ``ignore_eos`` continues after end-of-text tokens. ``special`` parses names of control tokens in prompts as these tokens.
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         if not prompts:
@@ -157,7 +159,7 @@ class LLM:
     def stream(
         self, prompt: Prompt = "", n_predict: Optional[int] = 256, *, stop: Stops = None, ignore_eos: bool = False, special: bool = False, **sampling: Any
     ) -> TextStream:
-        """The same for one prompt, as an iterator of text as it comes."""
+        """Like ``generate`` for one prompt, as an iterator of text."""
         return TextStream(self._model.generate([prompt], n_predict, stop, ignore_eos, special, 1, sampling))
 
     def chat(
@@ -170,9 +172,10 @@ class LLM:
         ignore_eos: bool = False,
         **sampling: Any,
     ) -> Generation:
-        """The answer to what a user says, or to the last of several messages, each a dictionary of ``role`` (system, user, assistant) and ``content``.
+        """Answers a user's message, or the last of several messages. Each message is a dictionary with ``role`` (system, user, assistant) and
+        ``content``.
 
-        What the model has read of them in an earlier call is not read again. ``conversation`` keeps the messages.
+        Messages that the model has already processed in an earlier call are reused from the cache. ``conversation`` keeps the messages.
         """
         return _finished(self._answer(messages, system, n_predict, stop, ignore_eos, sampling))[0]
 
@@ -186,7 +189,7 @@ class LLM:
         ignore_eos: bool = False,
         **sampling: Any,
     ) -> TextStream:
-        """The same as an iterator of text as it comes."""
+        """Like ``chat``, as an iterator of text."""
         return TextStream(self._answer(messages, system, n_predict, stop, ignore_eos, sampling))
 
     def _answer(
@@ -199,13 +202,14 @@ class LLM:
         return self._model.answer(pairs, n_predict, stop, ignore_eos, sampling)
 
     def conversation(self, system: Optional[str] = None) -> "Conversation":
-        """A conversation that keeps what was said."""
+        """Starts a conversation that keeps its messages."""
         return Conversation(self, system)
 
     def embed(self, text: Union[Prompt, Sequence[str]], pooling: str = "mean", normalise: bool = True, special: bool = False) -> Any:
-        """Vectors of texts, from the hidden states behind the last norm: (C,), or (n, C) for a list of texts, a NumPy array of float32.
+        """Computes vectors of texts from the hidden states after the last norm: a NumPy array of float32, (C,), or (n, C) for a list of n texts.
 
-        ``pooling`` is ``mean`` over the tokens, ``last`` for the last one's, or ``none`` for all of them (T, C) of one text; vectors have length 1 unless ``normalise`` is off.
+        ``pooling`` is ``mean`` over the tokens, ``last`` for the last token, or ``none`` for all tokens (T, C) of one text. Vectors are normalized
+        to length 1 unless ``normalise`` is false.
         """
         import numpy as np
 
@@ -221,40 +225,40 @@ class LLM:
         if not several:
             return one(text)  # type: ignore[arg-type]
         if pooling == "none":
-            raise ValueError("embed: pooling none is for one text")
+            raise ValueError("embed: pooling none needs a single text, not a list")
         return np.stack([one(t) for t in text]) if len(text) else np.zeros((0, self.width), dtype=np.float32)  # type: ignore[arg-type]
 
     def tokenize(self, text: str, special: bool = False, prompt: bool = False) -> List[int]:
-        """Token ids of a text; with ``prompt``, behind what the tokenizer puts before every text."""
+        """Converts a text to token ids. With ``prompt``, they follow the tokens that the tokenizer puts before every text."""
         return self._model.tokenize(text, special, prompt)
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """Converts token ids to text."""
         return self._model.detokenize(list(ids))
 
     @property
     def path(self) -> str:
-        """The file, or the folder with its ``config.json``."""
+        """The file, or the folder that contains ``config.json``."""
         return os.fspath(self._model.path)
 
     @property
     def family(self) -> str:
-        """The family, by its ``model_type``."""
+        """The model's family, a ``model_type``."""
         return self._model.family
 
     @property
     def context(self) -> int:
-        """Tokens that it can look at."""
+        """Context length in tokens."""
         return self._model.context
 
     @property
     def trained_context(self) -> int:
-        """Tokens that its files say it can look at."""
+        """Context length in tokens, according to the model's files."""
         return self._model.trained_context
 
     @property
     def vocab(self) -> int:
-        """Tokens of the vocabulary."""
+        """Number of tokens in the vocabulary."""
         return self._model.vocab
 
     @property
@@ -264,26 +268,26 @@ class LLM:
 
     @property
     def parameters(self) -> int:
-        """Number of its parameters."""
+        """Number of parameters."""
         return self._model.parameters
 
     @property
     def dtype(self) -> DType:
-        """Storage of what is not quantised."""
+        """Storage type of weights that are not quantized."""
         return DTYPES[self._model._dtype]
 
     @property
     def device(self) -> str:
-        """Its device, or several between commas."""
+        """Its device, or several devices separated by commas."""
         return self._model.device
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether its files say how conversations are written, which ``chat`` needs."""
+        """Whether the model's files have a chat template, which ``chat`` needs."""
         return self._model.has_chat_template
 
     def close(self) -> None:
-        """Frees the model, behind what it is at. It is freed as well when nothing refers to it any more."""
+        """Frees the model after its current work. This also happens when nothing refers to it anymore."""
         self._model.close()
 
     def __enter__(self) -> "LLM":
@@ -297,21 +301,21 @@ class LLM:
 
 
 class Conversation:
-    """What was said so far, and what is said to it. ``messages`` may be changed between two calls."""
+    """A conversation and its messages. ``messages`` may be changed between calls."""
 
     def __init__(self, llm: LLM, system: Optional[str] = None) -> None:
         self.llm = llm
         self.messages: List[Dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
 
     def say(self, text: str, n_predict: Optional[int] = None, **settings: Any) -> Generation:
-        """Says something and gives the answer. Where that fails, nothing was said."""
+        """Sends a message and returns the answer. If this fails, the messages stay unchanged."""
         asked = [*self.messages, {"role": "user", "content": text}]
         answer = self.llm.chat(asked, n_predict, **settings)
         self.messages = [*asked, {"role": "assistant", "content": answer.text}]
         return answer
 
     def stream(self, text: str, n_predict: Optional[int] = None, **settings: Any) -> Iterator[str]:
-        """The same, as text as it comes. Both are kept when the iterator is at its end."""
+        """Like ``say``, as an iterator of text. Message and answer are kept when the iterator reaches its end."""
         asked = [*self.messages, {"role": "user", "content": text}]
         stream = self.llm.chat_stream(asked, n_predict, **settings)
         yield from stream
@@ -319,7 +323,7 @@ class Conversation:
         self.messages = [*asked, {"role": "assistant", "content": "" if made is None else made.text}]
 
     def clear(self) -> None:
-        """Forgets what was said, but for what the model is told before it."""
+        """Removes all messages except the system message."""
         self.messages = [m for m in self.messages if m["role"] == "system"]
 
 

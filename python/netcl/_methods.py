@@ -1,4 +1,4 @@
-"""Methods of tensors that are made of others."""
+"""Tensor methods that combine other operations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _kept(keepdim: bool, keepdims: bool, keep: bool) -> bool:
 
 
 def dtype(self: Tensor) -> DType:
-    """How elements are stored."""
+    """Storage type of the elements."""
     return DTYPES[self._dtype]
 
 
 def to(self: Tensor, *args: Any, device: Any = None, dtype: Any = None) -> Tensor:
-    """On another device, off the tape, or in another dtype."""
+    """Moves the tensor to another device, off the tape, or converts it to another dtype."""
     for arg in args:
         if isinstance(arg, Device):
             device = arg
@@ -50,12 +50,12 @@ def to(self: Tensor, *args: Any, device: Any = None, dtype: Any = None) -> Tenso
 
 
 def reshape(self: Tensor, *shape: Any) -> Tensor:
-    """The same elements in another shape; one size of -1 is what is left."""
+    """Returns the same elements in another shape. One size may be -1 and is then inferred."""
     return ops.reshape(self, _ints(shape))
 
 
 def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
-    """Axes ``start`` to ``end`` as one."""
+    """Merges axes ``start`` to ``end`` into one."""
     n = max(self.ndim, 1)
     start, end = start % n, end % n
     sizes = self.shape or (1,)
@@ -66,85 +66,85 @@ def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
 
 
 def permute(self: Tensor, *axes: Any) -> Tensor:
-    """Axes in another order."""
+    """Reorders the axes."""
     return ops.permute(self, _ints(axes))
 
 
 def transpose(self: Tensor, a: int = -2, b: int = -1) -> Tensor:
-    """Two axes exchanged."""
+    """Swaps two axes."""
     return ops.transpose(self, a, b)
 
 
 def reverse_axes(self: Tensor) -> Tensor:
-    """Axes in reverse."""
+    """Reverses the order of the axes."""
     return ops.permute(self, tuple(range(self.ndim))[::-1])
 
 
 def unsqueeze(self: Tensor, axis: int) -> Tensor:
-    """An axis of size 1 put in before ``axis``."""
+    """Inserts an axis of size 1 before ``axis``."""
     return ops.unsqueeze(self, axis)
 
 
 def squeeze(self: Tensor, axis: Optional[int] = None) -> Tensor:
-    """An axis of size 1 left out; all of them without ``axis``. An axis of another size stays."""
+    """Removes an axis of size 1, or all of them if no axis is given. Axes of other sizes are kept."""
     if axis is None:
         return ops.reshape(self, tuple(n for n in self.shape if n != 1))
     return ops.squeeze(self, axis) if self.shape[axis] == 1 else self
 
 
 def expand(self: Tensor, *shape: Any) -> Tensor:
-    """Repeated along axes of size 1 and new ones in front, without a copy; -1 keeps a size."""
+    """Repeats the tensor along axes of size 1 and new leading axes, without a copy. -1 keeps a size."""
     sizes = _ints(shape)
     new = len(sizes) - self.ndim
     return ops.expand(self, tuple(self.shape[i - new] if n == -1 else n for i, n in enumerate(sizes)))
 
 
 def sum_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Sum over axes, all of them where none is named. Of integers it is exact; of a mask it counts."""
+    """Sums over axes [default: all]. The sum of integers is exact. The sum of a mask is its count."""
     self = self._to(None, int32) if self.dtype is bool_ else self
     return ops.sum(self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
 
 
 def mean(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Mean over axes, all of them where none is named."""
+    """Computes the mean over axes [default: all]."""
     return ops.mean(self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
 
 
 def max_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Maximum over axes; NaN where an element is."""
+    """Computes the maximum over axes. NaN if an element is NaN."""
     return ops.max(self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
 
 
 def min_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Minimum over axes; NaN where an element is."""
+    """Computes the minimum over axes. NaN if an element is NaN."""
     if not self.dtype.is_floating_point:
         return fold_axes("min", self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
     return -max_(-self, axis, keepdim, dim=dim, keepdims=keepdims, keep=keep)
 
 
 def prod(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
-    """Product over axes, all of them where none is named. It has no gradient."""
+    """Computes the product over axes [default: all]. It has no gradient."""
     return fold_axes("prod", _ungraded("prod", self), _axes(self, axis, dim), _kept(keepdim, keepdims, False))
 
 
 def any_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
-    """Mask of where an element along the axes is not 0."""
+    """Returns a mask that is set if any element along the axes is nonzero."""
     return fold_axes("any", self, _axes(self, axis, dim), _kept(keepdim, keepdims, False))
 
 
 def all_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
-    """Mask of where no element along the axes is 0."""
+    """Returns a mask that is set if all elements along the axes are nonzero."""
     return fold_axes("all", self, _axes(self, axis, dim), _kept(keepdim, keepdims, False))
 
 
 def _ungraded(name: str, x: Tensor) -> Tensor:
     if x.requires_grad and is_recording():
-        raise UnsupportedError(f"{name}: it has no gradient; call it on x.detach()")
+        raise UnsupportedError(f"{name} has no gradient; call it on x.detach()")
     return x
 
 
 def var(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, correction: float = 1) -> Tensor:
-    """Variance over axes: squares of the distance from the mean, over the number of elements less ``correction``."""
+    """Computes the variance over axes: squared differences from the mean, divided by the number of elements minus ``correction``."""
     axes = _axes(self, axis, dim)
     n = 1
     for a in axes or range(self.ndim):
@@ -155,12 +155,12 @@ def var(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
 
 
 def std(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, correction: float = 1) -> Tensor:
-    """Standard deviation: the root of the variance."""
+    """Computes the standard deviation, the square root of the variance."""
     return var(self, axis, keepdim, dim=dim, keepdims=keepdims, correction=correction).sqrt()
 
 
 def argmax(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, dim: Optional[int] = None) -> Tensor:
-    """Indices, uint32, of the largest elements along an axis, or in the flat tensor. The first of equal ones."""
+    """Returns the indices (uint32) of the largest elements along an axis, or in the flattened tensor. The first of equal elements wins."""
     axis = dim if axis is None else axis
     if not self.dtype.is_floating_point:
         return _arg_integer("max", self, axis, keepdim)
@@ -171,14 +171,14 @@ def argmax(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, d
 
 
 def argmin(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, dim: Optional[int] = None) -> Tensor:
-    """Indices, uint32, of the smallest elements."""
+    """Returns the indices (uint32) of the smallest elements."""
     if not self.dtype.is_floating_point:
         return _arg_integer("min", self, dim if axis is None else axis, keepdim)
     return argmax(-self, axis, keepdim, dim=dim)
 
 
 def _arg_integer(how: str, x: Tensor, axis: Optional[int], keepdim: bool) -> Tensor:
-    """The first place of the largest or smallest integers."""
+    """Returns the first index of the largest or smallest integers."""
     if axis is None:
         x, axis = reshape(x, -1), 0
     axis %= x.ndim
@@ -191,30 +191,30 @@ def _arg_integer(how: str, x: Tensor, axis: Optional[int], keepdim: bool) -> Ten
 
 
 def where(self: Tensor, mask: Tensor, other: Union[Tensor, float]) -> Tensor:
-    """These elements where the mask is not 0, else ``other``."""
+    """Returns these elements where the mask is nonzero, and ``other`` elsewhere."""
     from .functions import where as choose
 
     return choose(mask, self, other)
 
 
 def float_(self: Tensor) -> Tensor:
-    """In float32."""
+    """Converts to float32."""
     return self._to(None, float32)
 
 
 def half(self: Tensor) -> Tensor:
-    """In float16."""
+    """Converts to float16."""
     return self._to(None, float16)
 
 
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
-    """Makes it a leaf that collects its gradient, or ends that."""
+    """Makes the tensor a leaf that collects its gradient, or stops this."""
     self.requires_grad = requires_grad
     return self
 
 
 def fill_(self: Tensor, value: float) -> Tensor:
-    """Overwrites every element. The tape does not know."""
+    """Overwrites every element. Not recorded on the tape."""
     if self.dtype.is_floating_point:
         self._set_all(value)
     else:
@@ -223,12 +223,12 @@ def fill_(self: Tensor, value: float) -> Tensor:
 
 
 def zero_(self: Tensor) -> Tensor:
-    """Overwrites every element with 0."""
+    """Overwrites every element with 0. Not recorded on the tape."""
     return fill_(self, 0.0)
 
 
 def copy_(self: Tensor, values: Any) -> Tensor:
-    """Overwrites the elements with others of a shape that broadcasts to this one. The tape does not know."""
+    """Overwrites the elements with values whose shape broadcasts to this shape. Not recorded on the tape."""
     self._put(..., _values(values, self, self.shape))
     return self
 
@@ -245,9 +245,9 @@ def _values(values: Any, like: Tensor, shape: Tuple[int, ...]) -> Tensor:
 
 
 def setitem(self: Tensor, index: Any, values: Any) -> None:
-    """``x[index] = values`` for integers, slices with any step, ``None``, ``...`` and masks. The tape does not know.
+    """Implements ``x[index] = values`` for integers, slices with any step, ``None``, ``...`` and masks. Not recorded on the tape.
 
-    Arrays of integers, and a mask beside something else or with several values, go through the host.
+    Integer arrays, and masks combined with other indices or with several values, are processed on the host.
     """
     if _on_device(index, values):
         if not isinstance(values, Tensor):
@@ -264,7 +264,7 @@ def setitem(self: Tensor, index: Any, values: Any) -> None:
 
 
 def _fitting(values: Tensor, shape: Tuple[int, ...]) -> Tensor:
-    """NumPy leaves axes of size 1 in front out that the place has not."""
+    """Removes leading axes of size 1 that the target does not have, as NumPy does."""
     extra = values.ndim - len(shape)
     if extra > 0 and all(n == 1 for n in values.shape[:extra]):
         return ops.reshape(values, values.shape[extra:])
@@ -286,35 +286,35 @@ def _host_index(index: Any) -> Any:
 
 
 def iterate(self: Tensor) -> Iterator[Tensor]:
-    """Its parts along the first axis."""
+    """Iterates over the first axis."""
     return (self[i] for i in range(len(self)))
 
 
 def truth(self: Tensor) -> bool:
-    """Whether the one element is not 0."""
+    """Returns whether the only element is nonzero."""
     if self.size != 1:
-        raise ValueError(f"the truth of a tensor of shape {tuple(self.shape)}; expected one element")
+        raise ValueError(f"the truth value of a tensor of shape {tuple(self.shape)} is not defined; expected one element")
     return bool(self.item())
 
 
 def index_(self: Tensor) -> int:
-    """The one integer of a tensor, for indices and ranges of Python."""
+    """Returns the only element of an integer tensor, for Python's indices and ranges."""
     if self.dtype.is_floating_point or self.dtype is bool_:
-        raise TypeError(f"a tensor of {self.dtype.name} is no index; expected int32 or uint32")
+        raise TypeError(f"a tensor of {self.dtype.name} cannot be an index; expected int32 or uint32")
     return int(self.item())
 
 
 def namespace(self: Tensor, *, api_version: Optional[str] = None) -> Any:
-    """The functions of the Python array API, version 2023.12."""
+    """Returns the namespace of the Python array API, version 2023.12."""
     from . import array_api
 
     if api_version not in (None, "2021.12", "2022.12", "2023.12"):
-        raise ValueError(f"array API version {api_version!r}; there is 2023.12")
+        raise ValueError(f"array API version {api_version!r} is not supported; expected 2023.12")
     return array_api
 
 
 def attach() -> None:
-    """Gives the class its methods: those of this file, then each operation that takes a tensor first."""
+    """Adds the methods to the class: those of this file, then each operation whose first input is a tensor."""
     own = {
         "dtype": property(dtype),
         "T": property(reverse_axes),

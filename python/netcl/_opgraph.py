@@ -1,4 +1,4 @@
-"""Graphs of operations: what a function computes, as a value that is shown, saved and run on any device."""
+"""Graphs of operations: the computation of a function, as a value that can be displayed, saved and run on any device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Layers = Union[Module, Iterable[Tuple[str, Callable[[Tensor], Tensor]]]]
 
 
 class Form(NamedTuple):
-    """An input or a result of a graph. A size is a number, or a word where it grows with the rows of the inputs: ``rows``, ``2·rows``."""
+    """Description of a graph's input or result. A size is a number, or a word if it grows with the rows of the inputs: ``rows``, ``2·rows``."""
 
     name: str
     shape: Tuple[Union[int, str], ...]
@@ -26,15 +26,15 @@ class Form(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """How a graph uses memory, in bytes; as text it is a table with a line a buffer."""
+    """Memory use of a graph in bytes. As text, it is a table with one line per buffer."""
 
     text: str
     planned: int
-    """What is allocated for results in between."""
+    """Memory allocated for intermediate results."""
     peak: int
-    """What is in use of it at the fullest moment."""
+    """Peak use of that memory."""
     unshared: int
-    """What it would be if no two buffers shared memory."""
+    """Size of that memory if no two buffers shared memory."""
     weights: int
     inputs: int
 
@@ -43,7 +43,7 @@ class Memory(NamedTuple):
 
 
 class _Recording:
-    """Within the block nothing that would be the same in every run is drawn: what draws random numbers says so."""
+    """Within the block, operations that would draw random numbers raise an error, because the numbers would be the same in every run."""
 
     def __init__(self) -> None:
         self.optimizers: List[Any] = []
@@ -55,12 +55,12 @@ class _Recording:
         state.capturing.pop()
 
     def note_module(self, module: Module) -> None:
-        """A graph of operations is made once, in the mode that its module has then."""
+        """Accepts any mode: a graph of operations is made once, in the mode that its module has then."""
 
 
 @contextlib.contextmanager
 def _named(module: Module, prefix: str = "") -> Iterator[None]:
-    """Within the block tensors of the module are called by their names in it."""
+    """Within the block, the module's tensors are named by their names in the module."""
     before: List[Tuple[Dict[str, Any], str, Tensor]] = []
     named: Dict[int, Tensor] = {}
     try:
@@ -91,7 +91,7 @@ def _results(made: Any, what: str) -> List[Tensor]:
 
 
 def _names(function: Callable[..., Any], count: int) -> List[str]:
-    """Names of the first arguments, as the function has them."""
+    """Returns the names of the function's first ``count`` arguments."""
     names: List[str] = []
     try:
         signature = inspect.signature(function.forward if isinstance(function, Module) else function)
@@ -101,22 +101,24 @@ def _names(function: Callable[..., Any], count: int) -> List[str]:
             elif p.kind == p.VAR_POSITIONAL:
                 names += [f"{p.name}{i}" for i in range(count - len(names))]
     except (TypeError, ValueError):
-        pass  # a function that does not say
+        pass  # a function without a signature
     return (names + [f"x{i}" for i in range(len(names), count)])[:count]
 
 
 class OpGraph:
-    """``netcl.OpGraph(function, *examples)`` notes the operations that a function or a module computes of tensors like the examples; ``graph(*tensors)`` runs them, here or, from a file,
-    on any device.
+    """Records the operations that a function or a module computes: ``graph = netcl.OpGraph(function, *examples)``. ``graph(*tensors)`` runs them, on
+    this device or, from a file, on any device.
 
-    The function takes tensors and returns one or a tuple. It is called a few times, without gradients; tensors that it reads besides are the graph's weights, as they are then, and those of
-    a module keep their names. Shapes are those of the examples, or of any number of rows with ``any_rows``: the first axis of every input grows together, nothing mixes rows, and a run
-    computes the next of ``buckets`` (powers of two where none are given), whose further rows are cut off; the function is then called with 5 and 7 rows.
+    The function takes tensors and returns a tensor or a tuple. It is called a few times, without gradients. Other tensors that it reads become the
+    graph's weights with their current values; tensors of a module keep their names. Shapes are those of the examples. With ``any_rows``, the first
+    axis of all inputs may have any common size, and no operation may mix rows. A run then computes the next larger size of ``buckets`` [default:
+    powers of two] and cuts off the additional rows; for this, the function is called with 5 and 7 rows.
 
-    ``Graph`` has the commands of one device and is for steps of training; this has operations, which every device has.
+    ``Graph`` records the commands of one device and is meant for training steps. ``OpGraph`` records operations, which every device supports.
 
-    Raises ``UnsupportedError`` with the operation or kernel where the function does what no operation does that can be called by name, reads results on the host, draws random numbers or
-    overwrites memory (call ``eval()`` of a module first); ``FormatError`` for results that are no tensors.
+    Raises ``UnsupportedError``, with the name of the operation or kernel, if the function computes something that is not an operation with a name,
+    reads results on the host, draws random numbers or overwrites memory (call a module's ``eval()`` first). Raises ``FormatError`` if a result is
+    not a tensor.
 
     >>> import netcl as nc
     >>> w = nc.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -137,7 +139,7 @@ class OpGraph:
     ) -> None:
         wrong = [type(x).__name__ for x in examples if not isinstance(x, Tensor)]
         if wrong or not examples:
-            raise FormatError(f"OpGraph: examples {', '.join(wrong) or 'none'}, expected tensors; functools.partial holds other arguments")
+            raise FormatError(f"OpGraph: examples {', '.join(wrong) or 'none'}, expected tensors; bind other arguments with functools.partial")
         names = list(_names(function, len(examples)) if names is None else names)
         if len(names) != len(examples):
             raise FormatError(f"OpGraph: {len(names)} names for {len(examples)} examples")
@@ -158,7 +160,9 @@ class OpGraph:
 
     @classmethod
     def from_layers(cls, x: Tensor, layers: Layers, buckets: Optional[Sequence[int]] = None) -> "OpGraph":
-        """Layers one after the other for any number of rows of ``x``: pairs of a name and a function of one tensor, or a module whose children are the layers."""
+        """Records layers in sequence for any number of rows of ``x``. ``layers`` is a list of pairs of name and function of one tensor, or a module
+        whose children are the layers.
+        """
         pairs = list(layers._tables()[2].items() if isinstance(layers, Module) else layers)
 
         def call(name: str, layer: Callable[[Tensor], Tensor]) -> Callable[[List[Tensor]], List[Tensor]]:
@@ -173,25 +177,26 @@ class OpGraph:
 
     @classmethod
     def load(cls, path: Path, device: Union[None, str, Device] = None, buckets: Optional[Sequence[int]] = None) -> "OpGraph":
-        """The graph of a file, for a device; kernels are chosen there. Weights are read when it is first run.
+        """Loads a graph from a file for a device. Kernels are chosen on that device. Weights are read at the first run.
 
-        Raises ``IoError``; ``FormatError`` that says what is wrong with the file and where: a newer schema, a graph or a weight that is not what was saved.
+        Raises ``IoError``, or ``FormatError`` with the cause and place: a newer schema, or a graph or weight that differs from what was saved.
         """
         return cls._of(Operations.load(os.fspath(path), device, None if buckets is None else list(buckets)))
 
     @staticmethod
     def describe(path: Path) -> str:
-        """The graph of a file as text, as ``str`` of a graph. Needs no device and reads no weights."""
+        """Describes the graph in a file as text, like ``str`` of a graph. Does not need a device and does not read weights."""
         return Operations.describe(os.fspath(path))
 
     def save(self, path: Path) -> None:
-        """Writes it into one safetensors file: operations, shapes, attributes and weights with a hash of each."""
+        """Writes the graph to one safetensors file: operations, shapes, attributes, and weights with a hash of each."""
         self._graph.save(os.fspath(path))
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """The result for inputs in their order, off the tape; a tuple where there are several. The first call with a number of rows chooses kernels and plans memory, later ones replay.
+        """Computes the result for inputs in their order, off the tape; several results are a tuple. The first call for each number of rows chooses
+        kernels and plans memory; later calls replay.
 
-        Raises ``ShapeError`` or ``DeviceError`` with the input that does not fit.
+        Raises ``ShapeError`` or ``DeviceError`` that names the input that does not match.
         """
         wrong = [type(x).__name__ for x in inputs if not isinstance(x, Tensor)]
         if wrong:
@@ -207,46 +212,46 @@ class OpGraph:
         return f"<OpGraph of {len(self.operations)} operations: {inputs}, on {self.device}>"
 
     def dot(self) -> str:
-        """As a picture for Graphviz."""
+        """Formats the graph for Graphviz."""
         return self._graph.dot()
 
     def svg(self) -> str:
-        """As a picture, an SVG document."""
+        """Draws the graph as an SVG document."""
         return self._graph.svg()
 
     def json(self) -> Dict[str, Any]:
-        """The description, as its file has it."""
+        """Returns the description as it is stored in the file."""
         described: Dict[str, Any] = json.loads(self._graph.json())
         return described
 
     def memory(self, rows: int = 1) -> Memory:
-        """How memory is used for so many rows on this device. Kernels are compiled, nothing is computed."""
+        """Returns the memory use for ``rows`` rows on this device. Compiles kernels, but computes nothing."""
         text, numbers = self._graph.memory(rows)
         return Memory(text, *numbers)
 
     @property
     def device(self) -> Device:
-        """The device it runs on."""
+        """Device of the graph."""
         return self._graph.device
 
     @property
     def any_rows(self) -> bool:
-        """Whether it takes any number of rows."""
+        """Whether the graph accepts any number of rows."""
         return self._graph.any_rows
 
     @property
     def inputs(self) -> List[Form]:
-        """What it is called with, in order."""
+        """Descriptions of the inputs, in order."""
         return [Form(name, tuple(sizes), dtype) for name, sizes, dtype in self._graph.inputs]
 
     @property
     def outputs(self) -> List[Form]:
-        """What it gives, in order; names are those of values in its text."""
+        """Descriptions of the results, in order. Names are those in the graph's text."""
         return [Form(name, tuple(sizes), dtype) for name, sizes, dtype in self._graph.outputs]
 
     @property
     def weights(self) -> List[Form]:
-        """The tensors that it has."""
+        """Descriptions of the weights."""
         return [Form(name, tuple(sizes), dtype) for name, sizes, dtype in self._graph.weights]
 
     @property

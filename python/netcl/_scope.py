@@ -1,4 +1,4 @@
-"""Memory that is freed where a block ends."""
+"""Memory that is freed at the end of a block."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 
 class scope:
-    """``with netcl.scope() as s:`` frees the memory of tensors that were made within when the block ends, also of those that names still refer to; to use one of them later is an
-    error that says so. ``s.keep(tensor)`` takes one out. A gradient of a tensor from outside stays, and so do views of such tensors.
+    """Frees the memory of tensors that were created within a block: ``with netcl.scope() as s:``. This includes tensors that names still refer to;
+    using one of them later is an error. ``s.keep(tensor)`` excludes a tensor. Gradients and views of tensors from outside of the block are kept.
 
-    It counts for the thread that it is in. Within it no step is captured, whose memory has to outlive it.
+    The scope applies to the current thread. A step cannot be captured within it, because the step's memory must outlive the scope.
     """
 
     def __init__(self) -> None:
         self._depth = 0
         self.freed = 0
-        """Buffers that were still referred to when the block ended."""
+        """Number of buffers that were still in use when the block ended."""
 
     def __enter__(self) -> "scope":
         self._depth = enter_scope()
@@ -32,7 +32,7 @@ class scope:
         self.freed = exit_scope(self._depth)
 
     def keep(self, kept: T) -> T:
-        """The tensor, or tensors in a tuple, a list or a dictionary, which outlive the block; a scope around this one frees them."""
+        """Excludes a tensor, or the tensors in a tuple, list or dictionary, from the scope. An enclosing scope frees them."""
         if isinstance(kept, Tensor):
             keep_in_scope(kept)
         elif isinstance(kept, (tuple, list)):

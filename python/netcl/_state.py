@@ -1,4 +1,4 @@
-"""What goes on in this thread."""
+"""Per-thread state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, List
 
 
 class State(threading.local):
-    """Graphs that are being captured, the innermost last, and how many scopes there are."""
+    """Graphs that are being captured, the innermost last, and the number of open scopes."""
 
     def __init__(self) -> None:
         self.capturing: List[Any] = []

@@ -1,4 +1,4 @@
-"""Type stubs of the operations, made from the registry: ``python -m netcl._stubs`` writes them, ``--check`` compares."""
+"""Type stubs of the operations, generated from the registry: ``python -m netcl._stubs`` writes them, ``--check`` compares them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _result(op: Op) -> str:
 
 
 def signature(name: str, method: bool) -> str:
-    """One operation as a function, or as a method of its first tensor."""
+    """Formats the signature of an operation as a function, or as a method of its first tensor."""
     op = Op(name)
     parts = [f"{i}: {INPUTS[arity]}" + (" = None" if arity == "optional" else "") for i, arity in op.inputs]
     parts += [_parameter(a) for a in op.attributes]
     if method:
         parts[0] = "self"
-    # An attribute that has to be given behind an optional input is given by name.
+    # A required attribute after an optional input must be given by name.
     for i, part in enumerate(parts):
         if "=" in part and any("=" not in p for p in parts[i:]):
             parts = parts[:i] + ["*"] + [p for p in parts[i:]]
@@ -54,7 +54,7 @@ def _documented(line: str, name: str, indent: str) -> str:
 
 
 def functions() -> str:
-    """The stub of ``netcl.ops``."""
+    """Generates the stub of ``netcl.ops``."""
     head = (
         '"""Every operation of netcl as a function. Made by `python -m netcl._stubs` from the registry of operations."""\n\n'
         "from typing import Any, Callable, Literal, Optional, Sequence, Tuple, Union\n\n"
@@ -66,7 +66,7 @@ def functions() -> str:
 
 
 def methods(written: str) -> str:
-    """Operations as methods, but for those that are written by hand."""
+    """Generates operations as methods, except those that are written by hand."""
     own = {line.split("def ", 1)[1].split("(", 1)[0] for line in written.splitlines() if line.startswith("    def ")}
     names = [n for n in ops() if Op(n).inputs[0][1] == "one" and n not in own]
     return "".join(_documented(signature(name, True), name, "    ") for name in names)
@@ -83,12 +83,12 @@ def _files() -> "dict[Path, str]":
 
 
 def outdated() -> List[str]:
-    """Names of the stubs that differ from the registry."""
+    """Returns the names of the stubs that differ from the registry."""
     return [p.name for p, text in _files().items() if not p.exists() or p.read_text(encoding="utf-8") != text]
 
 
 def main() -> int:
-    """Writes or compares; 1 where stubs differ."""
+    """Writes or compares the stubs. Returns 1 if they differ."""
     if "--check" in sys.argv:
         old = outdated()
         if old:

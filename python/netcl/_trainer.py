@@ -1,4 +1,4 @@
-"""Training runs: what ``netcl train`` does, from Python."""
+"""Training runs from Python, as with ``netcl train``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in a run: ``started``, ``step``, ``evaluated``, ``sample``, ``saved`` or ``memory``, with its values: ``event["loss"]``."""
+    """An event of a run: ``started``, ``step``, ``evaluated``, ``sample``, ``saved`` or ``memory``. ``event["loss"]`` returns a value."""
 
     kind: str
     values: Mapping[str, Any]
@@ -26,7 +26,7 @@ class Event:
         return self.values[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A value, or the default where there is none."""
+        """Returns a value, or the default if the event does not have it."""
         return self.values.get(name, default)
 
 
@@ -34,7 +34,7 @@ Callback = Callable[[Event], Any]
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    """Settings by the names of the long flags, as JSON."""
+    """Converts settings, named like the long flags, to JSON."""
 
     def plain(name: str, value: Any) -> Any:
         if name == "device":
@@ -69,14 +69,15 @@ class _Bar:
 
 
 class Trainer:
-    """A training run: ``netcl train`` with the same settings and seed gives the same bits.
+    """A training run. It has the same bits as ``netcl train`` with the same settings and seed.
 
-    Settings are the long flags with ``_`` for ``-``: ``preset``, ``data`` (files, folders, patterns), ``steps``, ``batch``, ``lr``, ``width``, ``device``, ``seed``, ``init`` (a model
-    to start from) and so on; ``Trainer.settings()`` shows all with their values. The device is netcl's default one where none is named. ``config`` is a TOML file that stands between preset and settings. The run folder is
-    ``out``, or ``runs/<preset>-<n>``. A callback is called with each ``Event``; one that returns something true ends the run behind the step, with a checkpoint.
-    ``progress`` draws a bar.
+    Settings are the long flags with ``_`` for ``-``: ``preset``, ``data`` (files, folders, patterns), ``steps``, ``batch``, ``lr``, ``width``,
+    ``device`` [default: netcl's default device], ``seed``, ``init`` (a model to start from) and so on. ``Trainer.settings()`` returns all of them
+    with their values. ``config`` is a TOML file that overrides the preset; settings override the file. The run folder is ``out`` [default:
+    ``runs/<preset>-<n>``]. A callback is called with each ``Event``. If it returns a true value, the run ends after the step, with a checkpoint.
+    ``progress`` draws a progress bar.
 
-    ``netcl.LLM(trainer.folder)`` and ``netcl.nn.Decoder.from_pretrained(trainer.folder)`` have the model that came out.
+    ``netcl.LLM(trainer.folder)`` and ``netcl.nn.Decoder.from_pretrained(trainer.folder)`` open the trained model.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Trainer:
 
     @classmethod
     def resume(cls, folder: Path, *, callbacks: Union[None, Callback, Sequence[Callback]] = None, progress: bool = False, **settings: Any) -> "Trainer":
-        """Goes on with the run in a folder, to the bit as if it had not ended. Some settings may be others: more ``steps``, another ``device``."""
+        """Resumes the run in a folder, with the same bits as an uninterrupted run. Some settings may change: more ``steps``, another ``device``."""
         trainer = cls.__new__(cls)
         trainer._begin(Training(_settings(settings), None, os.fspath(folder), True), callbacks, progress)
         return trainer
@@ -109,20 +110,20 @@ class Trainer:
 
     @staticmethod
     def presets() -> List[str]:
-        """Names of the presets."""
+        """Returns the names of the presets."""
         return presets()
 
     @staticmethod
     def settings(preset: Optional[str] = None, *, config: Optional[Path] = None, **settings: Any) -> Dict[str, Any]:
-        """All settings of a run that these would begin."""
+        """Returns all settings that a run with these settings would use."""
         made: Dict[str, Any] = json.loads(train_config(_settings({"preset": preset, **settings}), None if config is None else os.fspath(config)))
         return made
 
     def run(self, detect_anomaly: bool = False) -> str:
-        """Trains until all steps are done: ``finished``, or ``stopped`` where a callback asked for that.
+        """Trains until all steps are complete (``finished``), or a callback requests a stop (``stopped``).
 
-        Ctrl-C ends the run behind the step it is in and writes a checkpoint, from which ``resume`` goes on. ``detect_anomaly`` checks every result and names the operation that
-        gives the first NaN; slow.
+        Ctrl-C ends the run after the current step and writes a checkpoint, from which ``resume`` continues. ``detect_anomaly`` checks every result
+        and names the operation that produces the first NaN; this is slow.
         """
         bar = _Bar()
         callbacks: List[Callback] = [*self.callbacks, bar] if self.progress else self.callbacks
@@ -149,33 +150,33 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Number of completed steps."""
         return self._training.state()[0]
 
     @property
     def is_finished(self) -> bool:
-        """Whether all steps are done."""
+        """Whether all steps are complete."""
         return self._training.state()[1]
 
     @property
     def best(self) -> Optional[Tuple[float, int]]:
-        """The lowest validation loss, and its step."""
+        """The lowest validation loss and its step."""
         return self._training.state()[2]
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens a second over the steps of this session; NaN before the first."""
+        """Tokens per second over the steps of this session; NaN before the first step."""
         return self._training.state()[3]
 
     @property
     def last_metrics(self) -> Optional[Dict[str, Any]]:
-        """What was measured of the last step; ``None`` before the first."""
+        """Metrics of the last step, or ``None`` before the first step."""
         made: Optional[Dict[str, Any]] = json.loads(self._training.last_metrics())
         return made
 
     @property
     def history(self) -> List[Dict[str, Any]]:
-        """What was measured of every step so far: ``metrics.jsonl``."""
+        """Metrics of every step so far, from ``metrics.jsonl``."""
         path = os.path.join(self.folder, "metrics.jsonl")
         if not os.path.exists(path):
             return []
@@ -183,16 +184,16 @@ class Trainer:
             return [json.loads(line) for line in lines if line.strip()]
 
     def parameters(self) -> Dict[str, Tensor]:
-        """The model's parameters by name, off the tape; they share memory with the run's."""
+        """Returns the model's parameters by name, off the tape. They share memory with the run."""
         return dict(self._training.parameters())
 
     def state_dict(self) -> Dict[str, Tensor]:
-        """A copy of the weights under the names of the family's files."""
+        """Returns a copy of the weights under the names that the family's files use."""
         device = self.config["device"]
         return {name: tensor_of(name, dtype, shape, data, device) for name, dtype, shape, data in self._training.tensors()}
 
     def close(self) -> None:
-        """Frees the model, and the run folder for others: as long as a trainer has it, no other one goes on with it. At the end of ``with`` as well."""
+        """Frees the model and releases the run folder, which no other trainer can use before. The end of ``with`` does the same."""
         self._training.close()
 
     def __enter__(self) -> "Trainer":

@@ -1,4 +1,4 @@
-"""What is recorded for gradients."""
+"""Gradient recording and functions with gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Recording:
-    """For a ``with`` statement or as a decorator: operations of this thread are recorded, or are not."""
+    """A ``with`` statement or decorator that turns the recording of this thread's operations on or off."""
 
     _on = False
 
@@ -36,22 +36,22 @@ class _Recording:
 
 
 class no_grad(_Recording):
-    """Operations leave nothing on the tape."""
+    """Turns recording off: operations are not added to the tape."""
 
 
 class enable_grad(_Recording):
-    """Operations are recorded again, within a ``no_grad``."""
+    """Turns recording on again within a ``no_grad``."""
 
     _on = True
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations of this thread are recorded."""
+    """Returns whether operations of this thread are recorded."""
     return is_recording()
 
 
 class Context:
-    """What a function's forward leaves for its backward: tensors by ``save_for_backward``, everything else as attributes."""
+    """Values that a function's forward passes to its backward: tensors through ``save_for_backward``, others as attributes."""
 
     def __init__(self, needs_input_grad: Tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -63,15 +63,15 @@ class Context:
 
     @property
     def saved_tensors(self) -> Tuple[Any, ...]:
-        """What was kept."""
+        """The saved tensors."""
         if self._saved is None:
-            raise UnsupportedError("backward: what was saved is freed; run the forward again")
+            raise UnsupportedError("backward: the saved tensors were freed; run the forward again")
         return self._saved
 
 
 class Function:
-    """An operation of one's own: ``forward(ctx, …)`` computes, ``backward(ctx, …)`` is given the gradients of the results, ``None`` for one that nothing was made of, and
-    returns those of the arguments, ``None`` for one that has none.
+    """A custom operation. ``forward(ctx, …)`` computes the results. ``backward(ctx, …)`` receives the gradients of the results, ``None`` for an
+    unused result. It returns the gradients of the arguments, ``None`` for an argument without a gradient.
 
     >>> class Cube(Function):
     ...     @staticmethod
@@ -86,17 +86,17 @@ class Function:
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        """The results: a tensor or a tuple of tensors. Nothing in it is recorded."""
-        raise NotImplementedError("a Function defines forward")
+        """Returns the results: a tensor or a tuple of tensors. Its operations are not recorded."""
+        raise NotImplementedError("a Function must define forward")
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Gradients of the arguments of ``forward``, in their order."""
-        raise NotImplementedError("a Function defines backward")
+        """Returns the gradients of ``forward``'s arguments, in their order."""
+        raise NotImplementedError("a Function must define backward")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Calls it, on the tape where an argument needs a gradient."""
+        """Calls the function. It is recorded on the tape if an argument needs a gradient."""
         ctx = Context(tuple(isinstance(a, Tensor) and a.requires_grad for a in args))
         with no_grad():
             made = cls.forward(ctx, *args)

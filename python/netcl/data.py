@@ -1,4 +1,4 @@
-"""Data: batches in an order drawn from a seed."""
+"""Data sets and batches, in an order that a seed determines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._netcl import Generator, Tensor, from_bytes
 
 
 class Dataset:
-    """Samples by number: a class of one's own defines ``__len__`` and ``__getitem__``."""
+    """Samples by index. A custom class defines ``__len__`` and ``__getitem__``."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -19,12 +19,12 @@ class Dataset:
 
 
 class TensorDataset(Dataset):
-    """Arrays or lists of one length; a sample is one element of each."""
+    """Arrays or lists of equal length. A sample is one element of each."""
 
     def __init__(self, *arrays: Sequence[Any]) -> None:
         lengths = {len(a) for a in arrays}
         if len(lengths) != 1:
-            raise ValueError(f"TensorDataset: lengths {sorted(lengths)}, expected one length")
+            raise ValueError(f"TensorDataset: got lengths {sorted(lengths)}, expected equal lengths")
         self.arrays = arrays
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class TensorDataset(Dataset):
 
 
 def collate(samples: List[Any]) -> Any:
-    """Samples as one batch: tuples become tuples of batches, everything else a tensor with an axis in front."""
+    """Combines samples into a batch: tuples become tuples of batches, everything else becomes a tensor with a new first axis."""
     first = samples[0]
     if isinstance(first, (tuple, list)):
         return tuple(collate([s[i] for s in samples]) for i in range(len(first)))
@@ -51,7 +51,7 @@ def collate(samples: List[Any]) -> Any:
 
 
 def permutation(n: int, generator: Generator) -> List[int]:
-    """The numbers below ``n`` in an order drawn from a generator (Fisher and Yates)."""
+    """Returns the numbers below ``n`` in an order drawn from a generator (Fisher and Yates)."""
     order = list(range(n))
     for i in range(n - 1, 0, -1):
         j = generator.draw_seed() % (i + 1)
@@ -60,13 +60,13 @@ def permutation(n: int, generator: Generator) -> List[int]:
 
 
 class DataLoader:
-    """Batches of a data set. With ``shuffle`` each pass has an order of its own, which ``seed`` and the number of the pass decide."""
+    """Batches of a data set. With ``shuffle``, ``seed`` and the number of the pass determine the order of each pass."""
 
     def __init__(
         self, dataset: Any, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False, seed: int = 0, collate_fn: Optional[Callable[[List[Any]], Any]] = None
     ) -> None:
         if batch_size < 1:
-            raise ValueError(f"DataLoader: a batch of {batch_size}, expected at least 1")
+            raise ValueError(f"DataLoader: batch_size is {batch_size}, expected at least 1")
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.collate_fn = collate_fn or collate
         self.seed, self.passes = seed, 0
@@ -88,11 +88,11 @@ class DataLoader:
 
 
 class TokenBatches:
-    """Windows of ``length`` tokens from places drawn at random, and the same moved on by one: (B, T) int32 each, without an end."""
+    """Endless batches of windows of ``length`` tokens at random positions, and the same windows shifted by one token. Both are int32 (B, T)."""
 
     def __init__(self, tokens: Sequence[int], batch: int, length: int, seed: int = 0, device: Any = None) -> None:
         if len(tokens) <= length:
-            raise ValueError(f"TokenBatches: {len(tokens)} tokens, expected more than {length}")
+            raise ValueError(f"TokenBatches: got {len(tokens)} tokens, expected more than {length}")
         import array
 
         self.tokens = array.array("i", [int(t) for t in tokens])
@@ -104,7 +104,7 @@ class TokenBatches:
             yield self.next()
 
     def next(self) -> Tuple[Tensor, Tensor]:
-        """Inputs and targets."""
+        """Returns inputs and targets."""
         places = [self.generator.draw_seed() % (len(self.tokens) - self.length) for _ in range(self.batch)]
 
         def rows(shift: int) -> Tensor:

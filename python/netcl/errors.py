@@ -1,4 +1,4 @@
-"""Exceptions: one for each kind of netcl's errors, with the same text; each is also Python's own exception of that sort."""
+"""Exceptions: one for each kind of netcl error, with the same message. Each is also derived from a matching built-in exception."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = [
 
 
 class NetclError(Exception):
-    """Every error of netcl. The text says where, what was expected, what was found, and what to do."""
+    """Base class of netcl's errors. The message says where the error occurred, what was expected, what was found, and what to do."""
 
 
 class ShapeError(NetclError, ValueError):
-    """Shapes do not fit each other or the operation."""
+    """Shapes do not match each other or the operation."""
 
 
 class DTypeError(NetclError, TypeError):
-    """An operation does not take this dtype."""
+    """An operation does not support this dtype."""
 
 
 class DeviceError(NetclError, RuntimeError):
-    """No such device, no OpenCL, a lost device, or tensors of two devices."""
+    """Unknown device, missing OpenCL, lost device, or tensors on different devices."""
 
 
 class OutOfMemoryError(NetclError, MemoryError):
@@ -39,7 +39,7 @@ class OutOfMemoryError(NetclError, MemoryError):
 
 
 class BuildError(NetclError, RuntimeError):
-    """A kernel does not compile; the text has the log and the lines it points at."""
+    """A kernel does not compile. The message contains the log and the source lines that it refers to."""
 
 
 class LaunchError(NetclError, RuntimeError):
@@ -47,15 +47,15 @@ class LaunchError(NetclError, RuntimeError):
 
 
 class UnsupportedError(NetclError, NotImplementedError):
-    """This device or version cannot do it."""
+    """This device or version does not support the request."""
 
 
 class FormatError(NetclError, ValueError):
-    """A file, a name or an argument does not say what it should."""
+    """The contents of a file, a name or an argument are invalid."""
 
 
 class IndexOutOfBounds(FormatError, IndexError):
-    """An index that a tensor does not have."""
+    """An index is out of range for a tensor."""
 
 
 class IoError(NetclError, OSError):

@@ -1,4 +1,4 @@
-"""Functions of several tensors in the idiom of NumPy."""
+"""Functions of several tensors in NumPy's style."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from ._netcl import full as _full
 
 
 def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors one after the other along an axis."""
+    """Concatenates tensors along an axis."""
     return ops.cat(tensors, axis)
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis."""
+    """Stacks tensors of equal shape along a new axis."""
     return ops.stack(tensors, axis % (tensors[0].ndim + 1))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product; vectors are rows before it and columns behind it."""
+    """Computes a matrix product. A vector is a row on the left and a column on the right."""
     return a @ b
 
 
 def where(mask: Tensor, a: Union[Tensor, float], b: Union[Tensor, float]) -> Tensor:
-    """``a`` where the mask is not 0, else ``b``; all broadcast. An integer beside a float becomes one, a mask what stands beside it."""
+    """Returns ``a`` where the mask is nonzero and ``b`` elsewhere; all are broadcast. An integer becomes a float next to a float, and a mask takes
+    the other's type.
+    """
     like = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else None
     dtype = like.dtype if like is not None else bool_ if isinstance(a, bool) and isinstance(b, bool) else float32
     for number in (a, b):

@@ -1,11 +1,11 @@
-"""The operations of a transformer on two levels.
+"""The operations of a transformer, for device tensors and for host arrays.
 
-Device tensors in, device tensors out: nothing is copied, the caller has the results. NumPy arrays, numbers and nested lists in, NumPy arrays out: they are uploaded, computed
-and read, and what was needed for that on the device is freed before the function returns, also where it raises. ``device`` says where that is. A function takes one kind
-or the other, not both.
+Device tensors give device tensors without copies. NumPy arrays, numbers and nested lists give NumPy arrays: they are uploaded to ``device``,
+computed, and read back. The device memory for this is freed before the function returns, even if it raises. A function takes device tensors or
+host arrays, not both.
 
-Each has its backward beside it, which takes the gradient of the result and gives those of the inputs; none of them leaves anything on the tape. What attention's
-backward needs of its forward is a ``Cache`` on the device, which the backward frees.
+Each function has a backward, which takes the gradient of the result and returns those of the inputs. None of them records on the tape. Attention
+returns a ``Cache`` on the device for its backward, which frees it.
 
 >>> import netcl as nc
 >>> nc.hybrid.matmul([[1.0, 2.0], [3.0, 4.0]], [[0.5, 0.5], [1.0, 1.0]], [0.1, 0.2], device="sim").round(4).tolist()
@@ -25,19 +25,19 @@ from .errors import FormatError
 
 
 def _level(what: str, given: Sequence[Any]) -> bool:
-    """Whether these are device tensors."""
+    """Returns whether the arguments are device tensors."""
     there = [x for x in given if x is not None]
     on_device = [isinstance(x, Tensor) for x in there]
     if any(on_device) and not all(on_device):
-        raise TypeError(f"{what}: device tensors and host arrays together; give all as tensors (netcl.tensor), or all as arrays")
+        raise TypeError(f"{what}: device tensors and host arrays are mixed together; pass all as tensors (netcl.tensor), or all as arrays")
     return bool(there) and all(on_device)
 
 
 def _call(what: str, given: Sequence[Any], device: Any, compute: Callable[..., Tuple[Tensor, ...]]) -> List[Any]:
-    """``compute`` of device tensors, or of host arrays by way of the device."""
+    """Calls ``compute`` with device tensors, or with host arrays that are uploaded first."""
     if _level(what, given):
         if device is not None:
-            raise TypeError(f"{what}: device tensors are where they are; `device` is for host arrays")
+            raise TypeError(f"{what}: `device` is only for host arrays; device tensors already have a device")
         with no_grad():
             return list(compute(*[None if x is None else x.detach() for x in given]))
     with scope(), no_grad():
@@ -46,7 +46,7 @@ def _call(what: str, given: Sequence[Any], device: Any, compute: Callable[..., T
 
 
 def _gradients(forward: Callable[..., Tensor], dy: Tensor, inputs: Sequence[Optional[Tensor]]) -> Tuple[Tensor, ...]:
-    """Gradients of the inputs that are there."""
+    """Returns the gradients of the inputs that are not ``None``."""
     leaves = [None if x is None else x.detach() for x in inputs]
     for leaf in leaves:
         if leaf is not None:
@@ -54,7 +54,7 @@ def _gradients(forward: Callable[..., Tensor], dy: Tensor, inputs: Sequence[Opti
     with enable_grad():
         y = forward(*leaves)
     if tuple(y.shape) != tuple(dy.shape):
-        raise FormatError(f"backward: dy has shape {tuple(dy.shape)}, expected {tuple(y.shape)}, the result's")
+        raise FormatError(f"backward: dy has shape {tuple(dy.shape)}, expected {tuple(y.shape)}, the shape of the result")
     y.backward(dy)
     return tuple(leaf.grad for leaf in leaves if leaf is not None and leaf.grad is not None)
 
@@ -65,17 +65,17 @@ def _matmul(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
 
 
 def matmul(a: Any, b: Any, bias: Any = None, device: Any = None) -> Any:
-    """``a b + bias``: a (.., M, K), b (K, N) or (.., K, N), bias (N)."""
+    """Computes ``a b + bias`` with a (.., M, K), b (K, N) or (.., K, N), bias (N)."""
     return _call("matmul", [a, b, bias], device, lambda a, b, bias: (_matmul(a, b, bias),))[0]
 
 
 def matmul_backward(dy: Any, a: Any, b: Any, bias: Any = None, device: Any = None) -> Tuple[Any, ...]:
-    """Gradients of a, b and, where one is given, bias."""
+    """Returns the gradients of a, b and, if given, bias."""
     return tuple(_call("matmul_backward", [dy, a, b, bias], device, lambda dy, *inputs: _gradients(_matmul, dy, inputs)))
 
 
 class Cache:
-    """What attention's backward needs: on the device until ``attention_backward`` or ``free`` frees it. ``with cache:`` frees it as well."""
+    """Data for attention's backward. It stays on the device until ``attention_backward``, ``free`` or the end of ``with cache:`` frees it."""
 
     def __init__(self, qkv: Tensor, out: Tensor, on_device: bool) -> None:
         self._kept: Optional[Tuple[Tensor, Tensor]] = (qkv, out)
@@ -83,11 +83,11 @@ class Cache:
 
     @property
     def is_free(self) -> bool:
-        """Whether it was freed."""
+        """Whether the cache was freed."""
         return self._kept is None
 
     def free(self) -> None:
-        """Frees it."""
+        """Frees the cache."""
         self._kept = None
 
     def __enter__(self) -> "Cache":
@@ -98,16 +98,18 @@ class Cache:
 
     def _take(self) -> Tuple[Tensor, Tensor]:
         if self._kept is None:
-            raise FormatError("attention_backward: the cache is free: a backward used it, or `free` was called")
+            raise FormatError("attention_backward: the cache was freed by a backward or by `free`")
         kept, self._kept = self._kept, None
         return kept
 
 
 def attention(qkv: Any, heads: int, causal: bool = True, scale: Optional[float] = None, device: Any = None) -> Tuple[Any, Cache]:
-    """Multi-head self-attention over packed queries, keys and values, (T, 3C) or (B, T, 3C) → (.., T, C), and the cache for its backward."""
+    """Computes multi-head self-attention over packed queries, keys and values, (T, 3C) or (B, T, 3C) → (.., T, C). Also returns the cache for the
+    backward.
+    """
     on_device = _level("attention", [qkv])
     if on_device and device is not None:
-        raise TypeError("attention: device tensors are where they are; `device` is for host arrays")
+        raise TypeError("attention: `device` is only for host arrays; device tensors already have a device")
     with scope() as inside:
         leaf = qkv.detach() if on_device else tensor(qkv, dtype="float32", device=device)
         leaf.requires_grad = True
@@ -120,9 +122,9 @@ def attention(qkv: Any, heads: int, causal: bool = True, scale: Optional[float] 
 
 
 def attention_backward(dout: Any, cache: Cache) -> Any:
-    """The gradient of qkv. Frees the cache."""
+    """Returns the gradient of qkv, and frees the cache."""
     if _level("attention_backward", [dout]) != cache.on_device:
-        raise TypeError(f"attention_backward: the forward was called with {'device tensors' if cache.on_device else 'host arrays'}, and so is this")
+        raise TypeError(f"attention_backward: the forward was called with {'device tensors' if cache.on_device else 'host arrays'}; call the backward with the same kind")
     leaf, out = cache._take()
     if cache.on_device:
         out.backward(dout)
@@ -138,12 +140,12 @@ def _layer_norm(eps: float) -> Callable[..., Tensor]:
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5, device: Any = None) -> Any:
-    """Rows with mean 0 and variance 1, times gamma (N), and beta (N) added: x (.., N)."""
+    """Normalizes rows to mean 0 and variance 1, multiplies by gamma (N) and adds beta (N): x (.., N)."""
     return _call("layer_norm", [x, gamma, beta], device, lambda *inputs: (_layer_norm(eps)(*inputs),))[0]
 
 
 def layer_norm_backward(dy: Any, x: Any, gamma: Any, beta: Any, eps: float = 1e-5, device: Any = None) -> Tuple[Any, Any, Any]:
-    """Gradients of x, gamma and beta."""
+    """Returns the gradients of x, gamma and beta."""
     dx, dgamma, dbeta = _call("layer_norm_backward", [dy, x, gamma, beta], device, lambda dy, *inputs: _gradients(_layer_norm(eps), dy, inputs))
     return dx, dgamma, dbeta
 
@@ -155,24 +157,24 @@ def _gelu(approximate: str) -> Callable[[Tensor], Tensor]:
 
 
 def gelu(x: Any, approximate: str = "none", device: Any = None) -> Any:
-    """``x · Φ(x)``, or its approximation with ``approximate="tanh"``."""
+    """Computes ``x · Φ(x)``, or its tanh approximation with ``approximate="tanh"``."""
     function = _gelu(approximate)
     return _call("gelu", [x], device, lambda x: (function(x),))[0]
 
 
 def gelu_backward(dy: Any, x: Any, approximate: str = "none", device: Any = None) -> Any:
-    """The gradient of x."""
+    """Returns the gradient of x."""
     function = _gelu(approximate)
     return _call("gelu_backward", [dy, x], device, lambda dy, x: _gradients(function, dy, [x]))[0]
 
 
 def residual(x: Any, y: Any, device: Any = None) -> Any:
-    """``x + y`` of one shape."""
+    """Computes ``x + y`` for equal shapes."""
     return _call("residual", [x, y], device, lambda x, y: (x + y,))[0]
 
 
 def residual_backward(dout: Any, device: Any = None) -> Tuple[Any, Any]:
-    """Gradients of both inputs: twice that of the result, each with memory of its own."""
+    """Returns the gradients of both inputs: two copies of the result's gradient."""
     dx, dy = _call("residual_backward", [dout], device, lambda dout: (dout.clone(), dout.clone()))
     return dx, dy
 

@@ -1,6 +1,6 @@
-"""Every operation of netcl as a function: tensors first, attributes behind them. All are recorded on the tape.
+"""Every operation of netcl as a function. Tensors come first, then attributes. All operations are recorded on the tape.
 
-The list is the Rust library's: an operation that is added there is here. ``help(netcl.ops.softmax)`` explains one.
+The list comes from the Rust library, so operations added there appear here. ``help(netcl.ops.softmax)`` describes one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .errors import UnsupportedError
 
 
 def function(op: Op) -> Callable[..., Any]:
-    """An operation as a function. A seed is drawn from the default generator where none is given."""
+    """Wraps an operation as a function. If no seed is given, it is drawn from the default generator."""
     names = [a[0] for a in op.attributes]
     if "seed" not in names:
 
@@ -28,7 +28,7 @@ def function(op: Op) -> Callable[..., Any]:
                 from ._create import default_generator
 
                 if state.capturing:
-                    raise UnsupportedError(f"{op.__name__}: a seed drawn in a captured step or a graph of operations would be the same in every replay; give one by seed=…")
+                    raise UnsupportedError(f"{op.__name__}: a seed drawn in a captured step or a graph of operations would be the same in every replay; pass seed=…")
                 kwargs["seed"] = default_generator.draw_seed()
             return op(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Optimizers and schedules. A step updates all parameters in a handful of launches; clipping is done on the device."""
+"""Optimizers and schedules. A step updates all parameters in a few launches. Clipping runs on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Params = Iterable[Union[Tensor, Tuple[str, Tensor], Mapping[str, Any]]]
 def _groups(params: Params, weight_decay: float) -> List[Dict[str, Any]]:
     given = list(params)
     if not given:
-        raise ValueError("optimizer: no parameters")
+        raise ValueError("optimizer: got no parameters")
     if not all(isinstance(g, Mapping) for g in given):
         given = [{"params": given}]
     groups, number = [], 0
@@ -23,7 +23,7 @@ def _groups(params: Params, weight_decay: float) -> List[Dict[str, Any]]:
         named = []
         for p in group["params"]:
             name, tensor = p if isinstance(p, tuple) else (f"{number}", p)
-            # One that a decoder has as well keeps its name: under another it would be another leaf.
+            # A parameter shared with a decoder keeps its name; with another name, it would be another leaf.
             named.append((getattr(tensor, "own_name", name), tensor))
             number += 1
         groups.append({"params": named, "weight_decay": group.get("weight_decay", weight_decay), "lr_scale": group.get("lr_scale", 1.0)})
@@ -31,7 +31,9 @@ def _groups(params: Params, weight_decay: float) -> List[Dict[str, Any]]:
 
 
 class Optimizer:
-    """Parameters, or pairs of name and parameter (``model.named_parameters()``, which makes states readable), or groups of them as dictionaries."""
+    """Optimizer over parameters, pairs of name and parameter (``model.named_parameters()``, which makes states readable), or groups of them as
+    dictionaries.
+    """
 
     def __init__(self, rule: str, params: Params, lr: float, weight_decay: float, hyper: Dict[str, float]) -> None:
         groups = _groups(params, weight_decay)
@@ -40,7 +42,7 @@ class Optimizer:
         self._update = Update(rule, [(g["params"], g["weight_decay"], g["lr_scale"]) for g in groups], hyper)
 
     def step(self) -> None:
-        """One step with the learning rate ``lr``. Every parameter has a gradient; one without is an error that names it, and nothing is changed."""
+        """Runs one step with the learning rate ``lr``. If a parameter has no gradient, the step raises an error that names it and changes nothing."""
         if state.capturing:
             state.capturing[-1].optimizers.append(self)
             self._update.apply()
@@ -58,29 +60,31 @@ class Optimizer:
         self._update.zero_grad()
 
     def clip_grad_norm(self, max_norm: float) -> None:
-        """From the next step on gradients are scaled down to this norm of all of them together; 0 only measures it."""
+        """Enables clipping from the next step on: gradients are scaled down so that their total norm is at most ``max_norm``. 0 only measures the
+        norm.
+        """
         self._update.clip_grad_norm(max_norm)
 
     def grad_norm(self) -> float:
-        """Norm of all gradients in the last step, where ``clip_grad_norm`` asked for it. Waits for the device."""
+        """Returns the norm of all gradients in the last step, if ``clip_grad_norm`` was called. Waits for the device."""
         return self._update.report()[0]
 
     def weights_changed(self) -> None:
-        """To be called after parameters were overwritten."""
+        """Must be called after parameters were overwritten."""
         self._update.weights_changed()
 
     def state_dict(self) -> Dict[str, Any]:
-        """Learning rate, step number and moments: with the weights, what going on to the bit needs."""
+        """Returns learning rate, step number and moments. Together with the weights, they allow resuming with bitwise equal results."""
         return {"lr": self.lr, "state": self._update.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what ``state_dict`` gave."""
+        """Restores a state that ``state_dict`` returned."""
         self._update.load_state(state["state"])
         self.lr = state["lr"]
 
 
 class AdamW(Optimizer):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     def __init__(self, params: Params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2) -> None:
         super().__init__("adamw", params, lr, weight_decay, {"beta1": betas[0], "beta2": betas[1], "eps": eps})
@@ -94,7 +98,7 @@ class Adam(Optimizer):
 
 
 class Lion(Optimizer):
-    """Steps of one size by the sign of an average (Chen et al. 2023, arXiv:2302.06675); weight decay is apart from the gradient."""
+    """Steps of constant size in the direction of an average's sign (Chen et al. 2023, arXiv:2302.06675), with decoupled weight decay."""
 
     def __init__(self, params: Params, lr: float = 1e-4, betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0) -> None:
         super().__init__("lion", params, lr, weight_decay, {"beta1": betas[0], "beta2": betas[1]})
@@ -108,29 +112,29 @@ class SGD(Optimizer):
 
 
 class Schedule:
-    """A learning rate by the number of the step: ``step()`` after each step of the optimizer."""
+    """Learning rate as a function of the step number. Call ``step()`` after each optimizer step."""
 
     def __init__(self, optimizer: Optimizer, rate: Callable[[int], float]) -> None:
         self.optimizer, self.rate, self.number = optimizer, rate, 0
         optimizer.lr = rate(0)
 
     def step(self) -> None:
-        """The rate of the next step."""
+        """Sets the learning rate of the next step."""
         self.number += 1
         self.optimizer.lr = self.rate(self.number)
 
     def state_dict(self) -> Dict[str, int]:
-        """The number of the step."""
+        """Returns the step number."""
         return {"number": self.number}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Goes on from there."""
+        """Continues from a saved step number."""
         self.number = state["number"]
         self.optimizer.lr = self.rate(self.number)
 
 
 def cosine(lr: float, warmup: int, decay: int, min_lr: float = 0.0) -> Callable[[int], float]:
-    """Linear warm-up from ``lr / (warmup + 1)``, then a cosine down to ``min_lr`` at step ``decay``, then that."""
+    """Linear warm-up from ``lr / (warmup + 1)``, then a cosine down to ``min_lr`` at step ``decay``, then constant."""
 
     def rate(step: int) -> float:
         if step < warmup:
@@ -143,7 +147,7 @@ def cosine(lr: float, warmup: int, decay: int, min_lr: float = 0.0) -> Callable[
 
 
 def linear(lr: float, warmup: int, decay: int, min_lr: float = 0.0) -> Callable[[int], float]:
-    """Linear warm-up as in ``cosine``, then a line down to ``min_lr`` at step ``decay``, then that."""
+    """Linear warm-up as in ``cosine``, then linear decay to ``min_lr`` at step ``decay``, then constant."""
 
     def rate(step: int) -> float:
         if step < warmup:
@@ -156,7 +160,9 @@ def linear(lr: float, warmup: int, decay: int, min_lr: float = 0.0) -> Callable[
 
 
 def clip_grad_norm_(params: Iterable[Tensor], max_norm: float) -> float:
-    """Scales gradients down so that the norm of all of them together is at most ``max_norm``; the norm before. Waits for the device: ``Optimizer.clip_grad_norm`` does not."""
+    """Scales all gradients down so that their total norm is at most ``max_norm``. Returns the norm before. Waits for the device, unlike
+    ``Optimizer.clip_grad_norm``.
+    """
     found = [p for p in params if p.grad is not None]
     grads = [p.grad for p in found if p.grad is not None]
     norm = math.sqrt(sum(float(g.float().square().sum().item()) for g in grads))

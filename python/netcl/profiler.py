@@ -1,4 +1,4 @@
-"""Where the device's time goes."""
+"""Measures the device time of kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class KernelTime(NamedTuple):
 
 
 class profile:
-    """``with netcl.profiler.profile() as p: …``; then ``p.kernels`` has every kernel, the longest first, and ``print(p)`` shows them."""
+    """Records kernel times: ``with netcl.profiler.profile() as p: …``. ``p.kernels`` then lists all kernels, the slowest first, and ``print(p)``
+    shows them.
+    """
 
     def __init__(self, device: Any = None) -> None:
         self.device = device if isinstance(device, Device) else default_device() if device is None else Device(device)
@@ -35,7 +37,7 @@ class profile:
 
     @property
     def seconds(self) -> float:
-        """Of all kernels together."""
+        """Total time of all kernels."""
         return sum(t.seconds for t in self.kernels)
 
     def __str__(self) -> str:

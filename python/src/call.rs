@@ -1,4 +1,4 @@
-//! Operations of the registry by name: adding one in Rust adds it here, with nothing else written.
+//! Operations of the registry, called by name: an operation added in Rust is available here without further code.
 
 use crate::convert::{Ints, dtype, dtype_name};
 use crate::edge::{raised, run};
@@ -10,13 +10,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-/// An operation, called with tensors first and attributes behind them, by place or by name.
+/// An operation. Tensors come first, then attributes, by position or by name.
 #[pyclass(name = "Op", module = "netcl", frozen)]
 pub struct PyOp {
     call: &'static Call,
 }
 
-/// What an attribute's argument means.
+/// Converts a Python argument to an attribute's value.
 fn value(call: &Call, name: &str, kind: Kind, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if given.is_none() {
         return Ok(Value::None);
@@ -33,7 +33,7 @@ fn value(call: &Call, name: &str, kind: Kind, given: &Bound<'_, PyAny>) -> PyRes
 }
 
 impl PyOp {
-    /// The tensor or tensors of one input, behind those that are there.
+    /// Appends the tensor or tensors of one input to `inputs`.
     fn take(
         &self,
         name: &str,
@@ -69,7 +69,7 @@ impl PyOp {
         let inputs = self.call.inputs.iter().map(|input| input.name);
         let names: Vec<&str> = inputs.chain(self.call.attributes.iter().map(|a| a.name)).collect();
         PyTypeError::new_err(format!(
-            "{}: no argument {name:?}, there are {}",
+            "{}: no argument {name:?}, expected one of {}",
             self.call.name,
             names.join(", ")
         ))
@@ -78,7 +78,7 @@ impl PyOp {
 
 #[pymethods]
 impl PyOp {
-    /// The operation of this name.
+    /// Looks up the operation with this name.
     #[new]
     fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
         find(name).map(|call| Self { call }).map_err(|e| raised(py, &e))
@@ -87,12 +87,12 @@ impl PyOp {
     fn __name__(&self) -> &'static str {
         self.call.name
     }
-    /// One paragraph about it.
+    /// A paragraph that describes it.
     #[getter]
     fn doc(&self) -> &'static str {
         self.call.doc
     }
-    /// Inputs: name and how many tensors, `one`, `optional` or `list`.
+    /// Inputs: name and arity (`one`, `optional` or `list`).
     #[getter]
     fn inputs(&self) -> Vec<(&'static str, &'static str)> {
         let arity = |arity| match arity {
@@ -102,7 +102,7 @@ impl PyOp {
         };
         self.call.inputs.iter().map(|input| (input.name, arity(input.arity))).collect()
     }
-    /// Attributes: name, kind, whether one has to be given, the value where none is, whether it may be `None`, and the names of a choice.
+    /// Attributes: name, kind, whether the attribute is required, default value, whether it may be `None`, and the names of a choice.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let out = PyList::empty(py);
@@ -135,7 +135,7 @@ impl PyOp {
     fn results(&self) -> Vec<&'static str> {
         self.call.results.to_vec()
     }
-    /// Whether there may be any number of results.
+    /// Whether the number of results depends on the arguments.
     #[getter]
     fn many(&self) -> bool {
         self.call.many

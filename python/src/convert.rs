@@ -1,4 +1,4 @@
-//! Python's values as netcl's.
+//! Conversions between Python's values and netcl's.
 
 use crate::device::DeviceLike;
 use netcl::prelude::{DType, Device, Result};
@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-/// A storage type by any common name, or an object that is called so (`netcl.float32`, `numpy.float32`, `torch.float32`).
+/// Parses a storage type: any common name, or an object with such a name (`netcl.float32`, `numpy.float32`, `torch.float32`).
 pub fn dtype(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     let text = match object.getattr("__name__") {
         Ok(name) => name.extract::<String>()?,
@@ -14,12 +14,12 @@ pub fn dtype(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     };
     DType::parse(&text).ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "no dtype {text:?}; there are float32, float16, bfloat16, int32, uint32 and bool"
+            "no dtype {text:?}; expected float32, float16, bfloat16, int32, uint32 or bool"
         ))
     })
 }
 
-/// The name that Python shows.
+/// Returns the name that Python shows.
 pub fn dtype_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float32",
@@ -31,7 +31,7 @@ pub fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// A storage type as an argument.
+/// Storage type as an argument.
 pub struct DTypeLike(pub DType);
 
 impl<'py> FromPyObject<'_, 'py> for DTypeLike {
@@ -41,7 +41,7 @@ impl<'py> FromPyObject<'_, 'py> for DTypeLike {
     }
 }
 
-/// A size or several: an integer, a tuple or a list.
+/// One or several sizes: an integer, a tuple or a list.
 pub struct Ints(pub Vec<i64>);
 
 impl<'py> FromPyObject<'_, 'py> for Ints {
@@ -55,7 +55,7 @@ impl<'py> FromPyObject<'_, 'py> for Ints {
     }
 }
 
-/// Sizes from 0 on.
+/// Nonnegative sizes.
 pub struct Sizes(pub Vec<usize>);
 
 impl<'py> FromPyObject<'_, 'py> for Sizes {
@@ -63,18 +63,16 @@ impl<'py> FromPyObject<'_, 'py> for Sizes {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let Ints(numbers) = object.extract()?;
         let sizes: Option<Vec<usize>> = numbers.iter().map(|n| usize::try_from(*n).ok()).collect();
-        sizes
-            .map(Self)
-            .ok_or_else(|| PyTypeError::new_err(format!("a shape of {numbers:?}; sizes are from 0 on")))
+        sizes.map(Self).ok_or_else(|| PyTypeError::new_err(format!("shape {numbers:?} has a negative size")))
     }
 }
 
-/// Shape as Python's tuple.
+/// Converts a shape to a Python tuple.
 pub fn shape<'py>(py: Python<'py>, dims: &[usize]) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, dims)
 }
 
-/// Where and how a new tensor is stored.
+/// Device and storage type of a new tensor.
 pub struct Place {
     pub device: Option<DeviceLike>,
     pub dtype: DType,

@@ -8,7 +8,7 @@ use netcl::prelude::{DType, Tensor};
 use netcl::tensor::Generator;
 use pyo3::prelude::*;
 
-/// Every element `value`.
+/// Creates a tensor with `value` in every element.
 #[pyfunction]
 #[pyo3(signature = (shape, value, dtype=None, device=None))]
 fn full(
@@ -21,7 +21,7 @@ fn full(
     let place = Place::new(device, dtype);
     let made = run(py, move || {
         let (device, dtype) = place.open()?;
-        // An f32 has not all integers.
+        // f32 cannot represent all integers.
         let pattern = match dtype {
             DType::I32 => (value as i32).to_le_bytes(),
             DType::U32 => (value as u32).to_le_bytes(),
@@ -34,7 +34,7 @@ fn full(
     made.map(PyTensor::from)
 }
 
-/// Memory for elements that are written before they are read.
+/// Allocates a tensor whose elements must be written before they are read.
 #[pyfunction]
 #[pyo3(signature = (shape, dtype, device=None))]
 fn uninitialised(
@@ -51,7 +51,7 @@ fn uninitialised(
     made.map(PyTensor::from)
 }
 
-/// From bytes in the storage type's little-endian layout.
+/// Creates a tensor from bytes in the storage type's little-endian layout.
 #[pyfunction]
 #[pyo3(signature = (data, shape, dtype, device=None))]
 fn from_bytes(
@@ -69,7 +69,7 @@ fn from_bytes(
     made.map(PyTensor::from)
 }
 
-/// A stream of random numbers: its seed, and how far it was used.
+/// A stream of random numbers, given by its seed and the number of draws used.
 #[pyclass(module = "netcl", name = "Generator")]
 pub struct PyGenerator(Generator);
 
@@ -80,12 +80,12 @@ impl PyGenerator {
     fn new(seed: u64) -> Self {
         Self(Generator::new(seed))
     }
-    /// The key of the stream.
+    /// Key of the stream.
     #[getter]
     fn seed(&self) -> u64 {
         self.0.seed
     }
-    /// Draws used so far. Setting both restores a generator.
+    /// Number of draws used so far. Seed and offset together restore a generator.
     #[getter]
     fn offset(&self) -> u64 {
         self.0.offset
@@ -94,17 +94,17 @@ impl PyGenerator {
     fn set_offset(&mut self, offset: u64) {
         self.0.offset = offset;
     }
-    /// Begins the stream of `seed`.
+    /// Restarts with the stream of `seed`.
     fn manual_seed(&mut self, seed: u64) {
         self.0 = Generator::new(seed);
     }
-    /// A key for a stream of its own.
+    /// Draws a seed for a separate stream.
     fn draw_seed(&mut self) -> i64 {
         let at = self.0.reserve(1);
         let [a, b, ..] = netcl::tensor::random::draw(self.0.seed, at, 0);
         i64::from(a >> 1) << 32 | i64::from(b)
     }
-    /// Uniform in `[low, high)`.
+    /// Draws uniform numbers in `[low, high)`.
     #[pyo3(signature = (shape, low=0.0, high=1.0, dtype=None, device=None))]
     fn uniform(
         &mut self,
@@ -122,7 +122,7 @@ impl PyGenerator {
         });
         made.map(PyTensor::from)
     }
-    /// Integers from `low` (inclusive) to `high` (exclusive), as int32 or uint32.
+    /// Draws integers from `low` (inclusive) to `high` (exclusive), as int32 or uint32.
     #[pyo3(signature = (shape, low, high, unsigned=false, device=None))]
     fn integers(
         &mut self,
@@ -148,7 +148,7 @@ impl PyGenerator {
         });
         made.map(PyTensor::from)
     }
-    /// Normal.
+    /// Draws normally distributed numbers.
     #[pyo3(signature = (shape, mean=0.0, std=1.0, dtype=None, device=None))]
     fn normal(
         &mut self,

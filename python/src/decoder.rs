@@ -1,4 +1,4 @@
-//! Decoders of every family as models to be trained or asked from Python.
+//! Decoders of every family, for training and inference from Python.
 
 use crate::convert::DTypeLike;
 use crate::device::DeviceLike;
@@ -14,11 +14,11 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// A decoder. Its parameters are tensors whose gradients `loss` and `forward` reach.
+/// A decoder. Its parameters are tensors that receive gradients from `loss` and `forward`.
 #[pyclass(name = "DecoderModel", module = "netcl", frozen)]
 pub struct PyDecoder(Decoder);
 
-/// Sizes by name.
+/// Sizes of a decoder by name.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
@@ -47,11 +47,13 @@ fn config(family: &str, sizes: &str) -> Result<DecoderConfig> {
     match bias {
         None => Ok(config),
         Some(bias) if family == "gpt2" => Ok(config.with_biases(bias)),
-        Some(_) => Err(Error::format(format!("decoder: biases of {family} are fixed; `bias` is for gpt2"))),
+        Some(_) => Err(Error::format(format!(
+            "decoder: `bias` is only supported for gpt2; the biases of {family} are fixed"
+        ))),
     }
 }
 
-/// Dropout, its stream, and what backward computes again.
+/// Builds the mode: dropout, its random stream, and what the backward recomputes.
 fn mode(py: Python<'_>, dropout: f32, seed: u64, pass: u64, recompute: &str) -> PyResult<Mode<'static>> {
     let recompute: Recompute = recompute.parse().map_err(|e| raised(py, &e))?;
     Ok(Mode { dropout, seed, pass, counter: None, recompute, ..Mode::eval() })
@@ -59,7 +61,7 @@ fn mode(py: Python<'_>, dropout: f32, seed: u64, pass: u64, recompute: &str) -> 
 
 #[pymethods]
 impl PyDecoder {
-    /// A new one with sizes by name as JSON.
+    /// Creates a decoder with sizes by name, given as JSON.
     #[new]
     #[pyo3(signature = (family, sizes, dtype=None, device=None, seed=0, freeze=Vec::new()))]
     fn new(
@@ -79,7 +81,7 @@ impl PyDecoder {
         })
         .map(Self)
     }
-    /// From a folder in the Hugging Face layout, or a run folder.
+    /// Opens a folder in the Hugging Face layout, or a run folder.
     #[staticmethod]
     #[pyo3(signature = (path, dtype=None, device=None, freeze=Vec::new()))]
     fn open(
@@ -101,7 +103,7 @@ impl PyDecoder {
         let list = self.0.params().list().iter();
         list.map(|t| (t.name().unwrap_or_default().to_owned(), t.clone().into())).collect()
     }
-    /// ids (B, T) → logits (B, T, V).
+    /// Computes logits (B, T, V) from ids (B, T).
     #[pyo3(signature = (ids, dropout, seed, pass, recompute, /))]
     fn forward(
         &self,
@@ -115,7 +117,7 @@ impl PyDecoder {
         let (ids, mode) = (ids.inner.clone(), mode(py, dropout, seed, pass, recompute)?);
         run(py, || self.0.forward(&ids, mode)).map(PyTensor::from)
     }
-    /// ids (B, T) → hidden states behind the last norm (B, T, C).
+    /// Computes hidden states (B, T, C) after the last norm from ids (B, T).
     #[pyo3(signature = (ids, dropout, seed, pass, recompute, /))]
     fn features(
         &self,
@@ -129,9 +131,9 @@ impl PyDecoder {
         let (ids, mode) = (ids.inner.clone(), mode(py, dropout, seed, pass, recompute)?);
         run(py, || self.0.features(&ids, mode)).map(PyTensor::from)
     }
-    /// Mean cross entropy of targets (B, T) behind ids (B, T).
+    /// Computes the mean cross entropy of targets (B, T) for ids (B, T).
     #[pyo3(signature = (ids, targets, dropout, seed, pass, recompute, /))]
-    #[allow(clippy::too_many_arguments)] // as Python calls it
+    #[allow(clippy::too_many_arguments)] // the signature in Python
     fn loss(
         &self,
         py: Python<'_>,
@@ -146,37 +148,37 @@ impl PyDecoder {
         let mode = mode(py, dropout, seed, pass, recompute)?;
         run(py, || self.0.loss(&ids, &targets, mode)).map(PyTensor::from)
     }
-    /// The weights under the names of the family's files.
+    /// Returns the weights under the names that the family's files use.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
         let tensors = run(py, || self.0.tensors())?;
         Ok(tensors.iter().map(|t| stored(py, &t.view())).collect())
     }
-    /// Takes weights over by those names.
+    /// Replaces the weights, given under those names.
     fn load_tensors(&self, py: Python<'_>, tensors: Vec<Stored<'_>>) -> PyResult<()> {
         let tensors = from_stored(py, tensors)?;
         run(py, || self.0.load_tensors(&tensors))
     }
-    /// The content of its `config.json`.
+    /// Returns the contents of its `config.json`.
     fn config_json(&self, py: Python<'_>) -> PyResult<String> {
         run(py, || Ok(self.0.config_json(&FileFacts::default())?.to_string()))
     }
-    /// Floating-point operations of a training step on `tokens` tokens in texts of `length` tokens.
+    /// Returns the number of floating-point operations of a training step on `tokens` tokens in sequences of `length` tokens.
     fn flops(&self, tokens: usize, length: usize) -> f64 {
         self.0.flops(tokens, length)
     }
-    /// Its family.
+    /// The decoder's family.
     #[getter]
     fn family(&self) -> &'static str {
         self.0.config().family.model_type
     }
-    /// Tokens that it can look at, of the vocabulary, and the width.
+    /// Context length in tokens, vocabulary size, and width.
     fn sizes(&self) -> (usize, usize, usize) {
         let config = self.0.config();
         (config.context, config.vocab, config.width)
     }
 }
 
-/// Names of the families.
+/// Returns the names of the families.
 #[pyfunction]
 fn families() -> Vec<&'static str> {
     FAMILIES.iter().map(|row| row.family.model_type).collect()

@@ -1,4 +1,4 @@
-//! Devices by name. One that was opened stays open: tensors of two calls are on the same one.
+//! Devices by name. An opened device stays open, so that the tensors of different calls are on the same device.
 
 use crate::edge::{raised, run, wait};
 use netcl::device::{Builders, at_least_one, list};
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// What Python's users share: devices by the names they were asked for, and the one that is meant where none is named.
+/// Process-wide state: open devices by requested name, and the default name.
 struct Open {
     devices: BTreeMap<String, Device>,
     default: Option<String>,
 }
 
-/// How another Python is started that builds kernels for this one.
+/// Command that starts another Python process to build kernels for this one.
 static BUILDER: Mutex<Option<Builders>> = Mutex::new(None);
 
 static OPEN: Mutex<Open> = Mutex::new(Open { devices: BTreeMap::new(), default: None });
 
-/// The device of this name, or the default one.
+/// Returns the device with this name, or the default device.
 pub fn by_name(name: Option<&str>) -> Result<Device> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let from_environment = || std::env::var("NETCL_DEVICE").ok().filter(|name| !name.is_empty());
@@ -30,14 +30,14 @@ pub fn by_name(name: Option<&str>) -> Result<Device> {
         return Ok(device.clone());
     }
     let device = Device::open(&name, &settings())?;
-    // `auto` and the name of what it found are one device.
+    // `auto` and the name that it resolves to are the same device.
     let id = device.capabilities().id.clone();
     let device = open.devices.entry(id).or_insert(device).clone();
     open.devices.insert(name, device.clone());
     Ok(device)
 }
 
-/// Settings of the environment. Another Python builds kernels first on a driver whose compiler may end the process that calls it.
+/// Reads settings from the environment. If a driver's compiler may crash the calling process, another Python process builds kernels first.
 fn settings() -> Settings {
     let mut settings = Settings::from_env();
     if settings.builders.is_none() {
@@ -46,26 +46,27 @@ fn settings() -> Settings {
     settings
 }
 
-/// Names the program with the arguments that builds kernels for this process: it calls [`serve_builds`] with the device that follows them.
+/// Sets the program and arguments that build kernels for this process. The program calls [`serve_builds`] with the device, which follows
+/// the arguments.
 #[pyfunction]
 fn set_builder(program: PathBuf, arguments: Vec<std::ffi::OsString>) {
     *BUILDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Builders::new(program, arguments));
 }
 
-/// Builds kernels for another process, which orders them on stdin, until that ends.
+/// Builds kernels for another process, which sends requests on stdin, until that process ends.
 #[pyfunction]
 fn serve_builds(py: Python<'_>, device: String) -> PyResult<()> {
     run(py, move || ahead::serve(&Device::open(&device, &Settings::from_env())?))
 }
 
-/// A kernel's name, launches, seconds, bytes and floating-point operations.
+/// Name, launches, seconds, bytes and floating-point operations of a kernel.
 type Times = (String, u64, f64, u64, u64);
 
-/// A simulated device that reports what is wrong with a launch as an error.
+/// Opens a simulated device that reports findings about a launch as errors.
 fn checked(name: &str, check: &str) -> Result<Device> {
     if !name.starts_with("sim") {
         return Err(Error::unsupported(format!(
-            "device {name:?} with check {check:?}: checks are those of the simulated GPU, `sim`"
+            "device {name:?} with check {check:?}: checks need the simulated GPU, `sim`"
         )));
     }
     let mut settings = Settings::from_env();
@@ -74,15 +75,15 @@ fn checked(name: &str, check: &str) -> Result<Device> {
     Device::open(name, &settings)
 }
 
-/// A device that tensors live on: an OpenCL device or a simulated GPU.
+/// A device for tensors: an OpenCL device or a simulated GPU.
 #[pyclass(name = "Device", module = "netcl", frozen, weakref)]
 pub struct PyDevice(pub Device);
 
 #[pymethods]
 impl PyDevice {
-    /// By a name of `netcl devices`: `auto`, `sim`, `sim:<profile>`, `<platform>:<index>`.
+    /// Opens a device by a name that `netcl devices` lists: `auto`, `sim`, `sim:<profile>`, `<platform>:<index>`.
     ///
-    /// With `check` it is a simulated device of its own, on which every launch is checked: `all`, or names of checks separated by commas.
+    /// With `check`, a separate simulated device is opened that checks every launch: `all`, or names of checks separated by commas.
     #[new]
     #[pyo3(signature = (name=None, check=None))]
     fn new(py: Python<'_>, name: Option<String>, check: Option<String>) -> PyResult<Self> {
@@ -92,12 +93,12 @@ impl PyDevice {
         })
         .map(Self)
     }
-    /// The name it can be opened by.
+    /// The name that opens this device.
     #[getter]
     fn name(&self) -> String {
         self.0.capabilities().id.clone()
     }
-    /// What the driver calls it.
+    /// The driver's name for it.
     #[getter]
     fn description(&self) -> String {
         self.0.capabilities().name.clone()
@@ -107,36 +108,36 @@ impl PyDevice {
     fn kind(&self) -> String {
         format!("{:?}", self.0.capabilities().kind).to_lowercase()
     }
-    /// Bytes of its memory.
+    /// Total memory in bytes.
     #[getter]
     fn total_memory(&self) -> u64 {
         self.0.capabilities().global_mem
     }
-    /// Waits until everything enqueued is done.
+    /// Waits until all enqueued commands are complete.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         let device = self.0.clone();
         wait(py, move || device.finish())
     }
-    /// Bytes in use, reserved and at the peak, and the number of buffers.
+    /// Returns the bytes in use, reserved and at the peak, and the number of buffers.
     fn memory(&self) -> (usize, usize, usize, usize) {
         let stats = self.0.memory();
         (stats.live, stats.reserved, stats.peak, stats.buffers)
     }
-    /// Kernels launched until now.
+    /// Number of kernels launched so far.
     #[getter]
     fn launches(&self) -> u64 {
         self.0.launches()
     }
-    /// Notes how long each kernel takes from now on.
+    /// Starts recording the time of each kernel.
     fn _start_profile(&self) {
         self.0.start_profile();
     }
-    /// Kernels since then: name, launches, seconds, bytes and floating-point operations. Waits for the device.
+    /// Returns the recorded kernels: name, launches, seconds, bytes and floating-point operations. Waits for the device.
     fn _stop_profile(&self, py: Python<'_>) -> PyResult<Vec<Times>> {
         let times = run(py, || self.0.stop_profile())?;
         Ok(times.into_iter().map(|t| (t.name, t.count, t.seconds, t.bytes, t.flops)).collect())
     }
-    /// Gives memory that no tensor uses back to the driver.
+    /// Returns cached memory that no tensor uses to the driver.
     fn release_cached_memory(&self) {
         self.0.release_cached_memory();
     }
@@ -160,11 +161,11 @@ impl PyDevice {
     }
 }
 
-/// A device given as itself, by name, or not at all.
+/// A device argument: an open device or a name.
 pub enum DeviceLike {
-    /// An open one.
+    /// An open device.
     Open(Device),
-    /// A name.
+    /// The name of a device.
     Named(String),
 }
 
@@ -179,7 +180,7 @@ impl<'py> FromPyObject<'_, 'py> for DeviceLike {
 }
 
 impl DeviceLike {
-    /// The device that is meant.
+    /// Opens the given device, or the default device.
     pub fn open(given: Option<Self>) -> Result<Device> {
         match given {
             Some(Self::Open(device)) => Ok(device),
@@ -189,14 +190,14 @@ impl DeviceLike {
     }
 }
 
-/// Names of the devices that there are.
+/// Returns the names of all devices.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<String>> {
     let found = run(py, || list(&Settings::from_env()))?;
     Ok(found.into_iter().map(|capabilities| capabilities.id).collect())
 }
 
-/// Makes `name` the device of tensors that none is named for; opened at once, so that a wrong name is an error here.
+/// Sets the default device. It is opened at once, so that a wrong name is reported here.
 #[pyfunction]
 fn set_default_device(py: Python<'_>, name: DeviceLike) -> PyResult<()> {
     let device = run(py, move || DeviceLike::open(Some(name)))?;
@@ -205,13 +206,13 @@ fn set_default_device(py: Python<'_>, name: DeviceLike) -> PyResult<()> {
     Ok(())
 }
 
-/// The device of tensors that none is named for.
+/// Returns the default device.
 #[pyfunction]
 fn default_device(py: Python<'_>) -> PyResult<PyDevice> {
     run(py, || by_name(None)).map(PyDevice)
 }
 
-/// What is missing for tensors on this machine's own devices, in words, or nothing.
+/// Describes what is missing to use this machine's own devices, or returns `None`.
 #[pyfunction]
 fn missing(py: Python<'_>) -> PyResult<Option<String>> {
     match py.detach(|| list(&Settings::from_env())) {

@@ -1,4 +1,4 @@
-//! The edge between Python and netcl: every call into the libraries goes through [`run`].
+//! The boundary between Python and netcl: every call into the libraries passes through [`run`].
 
 use netcl::prelude::{Error, ErrorKind, Result, no_grad};
 use netcl::tensor::Lazy;
@@ -15,19 +15,19 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 thread_local! {
-    /// Whether ops of this thread leave something on the tape.
+    /// Whether this thread records operations on the tape.
     static RECORDING: Cell<bool> = const { Cell::new(true) };
-    /// An exception on its way from Python through netcl to Python.
+    /// An exception that passes from Python through netcl back to Python.
     static PASSING: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Set in the child of a fork, whose devices are the parent's.
+/// Set in the child of a fork, which cannot use its parent's devices.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// How long Ctrl-C may go unnoticed while the device works.
+/// Maximum delay before Ctrl-C is noticed while the device works.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// The exception of each kind of error, a class of `netcl.errors`.
+/// Returns the exception class in `netcl.errors` for a kind of error.
 fn exception(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Shape => "ShapeError",
@@ -45,7 +45,7 @@ fn exception(kind: ErrorKind) -> &'static str {
 
 static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
-/// An error as Python's exception, with the same words.
+/// Converts an error to a Python exception with the same message.
 pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let module = ERRORS.get_or_try_init(py, || PyModule::import(py, "netcl.errors").map(Bound::unbind));
     let class = module.and_then(|module| module.bind(py).getattr(exception(error.kind())));
@@ -77,7 +77,7 @@ fn refuse_fork() -> Result<()> {
     }
 }
 
-/// Runs `work` without the interpreter's lock. A panic becomes an error, an error the exception of its kind.
+/// Runs `work` without the interpreter's lock. A panic becomes an error, and an error becomes the exception of its kind.
 pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     let done = py.detach(|| {
         refuse_fork()?;
@@ -92,25 +92,27 @@ pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> 
     })
 }
 
-/// An exception of a function that netcl called, as the error that takes its way: the caller of netcl gets the exception itself.
+/// Stores an exception raised by a function that netcl called, and returns an error to pass through netcl. The caller of netcl then gets
+/// the original exception.
 pub fn keep_exception(py: Python<'_>, exception: PyErr) -> Error {
     let words = exception.value(py).to_string();
     PASSING.set(Some(exception));
     Error::format(words)
 }
 
-/// The same for what waits for the device: Ctrl-C ends the waiting. The work goes on by itself, and the device stays usable.
+/// Like [`run`], for work that waits for the device. Ctrl-C interrupts the waiting. The work continues in the background, and the device
+/// stays usable.
 pub fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
     let waiter = run(py, move || {
-        // What waits in a lazy scope of this thread is computed by this thread.
+        // Operations pending in a lazy scope of this thread must be computed by this thread.
         Lazy::settle()?;
         let waiter = waiter()?;
         let sent = waiter.send(Box::new(move || drop(sender.send(guarded(work)))));
-        sent.map_err(|_| Error::internal("a thread that waits is gone"))?;
+        sent.map_err(|_| Error::internal("a waiting thread has ended"))?;
         Ok(waiter)
     })?;
     loop {
@@ -121,7 +123,7 @@ pub fn wait<T: Send + 'static>(
                 IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
                 return done.map_err(|e| raised(py, &e));
             }
-            // One that is left at work ends behind it.
+            // If a signal interrupts the loop, the waiter is dropped, and its thread ends after the work.
             None => py.check_signals()?,
         }
     }
@@ -129,10 +131,10 @@ pub fn wait<T: Send + 'static>(
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that wait for the next thing to wait for. To start one costs more than most reads take.
+/// Idle threads that can run the next waiting job. Starting a thread costs more than most reads take.
 static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
 
-/// One of them, or a new one. It ends when what it gives is dropped.
+/// Takes an idle thread or starts a new one. The thread ends when its sender is dropped.
 fn waiter() -> Result<Sender<Job>> {
     if let Some(idle) = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop() {
         return Ok(idle);
@@ -140,7 +142,7 @@ fn waiter() -> Result<Sender<Job>> {
     let (sender, receiver) = channel::<Job>();
     let work = move || receiver.into_iter().for_each(|job| job());
     let thread = std::thread::Builder::new().name("netcl-wait".into()).spawn(work);
-    thread.map_err(|e| Error::internal(format!("a thread that waits: {e}")))?;
+    thread.map_err(|e| Error::internal(format!("cannot start a waiting thread: {e}")))?;
     Ok(sender)
 }
 
@@ -148,29 +150,31 @@ fn next<T>(receiver: &Receiver<Result<T>>) -> Option<Result<T>> {
     match receiver.recv_timeout(SIGNALS) {
         Ok(done) => Some(done),
         Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => Some(Err(Error::internal("a thread that waits ended"))),
+        Err(RecvTimeoutError::Disconnected) => {
+            Some(Err(Error::internal("a waiting thread ended without a result")))
+        }
     }
 }
 
-/// Whether ops of this thread are recorded from now on; what was before.
+/// Sets whether operations of this thread are recorded. Returns the previous setting.
 #[pyfunction]
 fn set_recording(on: bool) -> bool {
     RECORDING.replace(on)
 }
 
-/// Whether ops of this thread are recorded.
+/// Returns whether operations of this thread are recorded.
 #[pyfunction]
 fn is_recording() -> bool {
     RECORDING.get()
 }
 
-/// Called in the child of a fork.
+/// Marks this process as the child of a fork.
 #[pyfunction]
 fn after_fork_in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Names of the exceptions, for the test that all of them exist.
+/// Returns the names of the exceptions, for a test that all of them exist.
 #[pyfunction]
 fn exceptions() -> Vec<(String, &'static str)> {
     ErrorKind::ALL.iter().map(|kind| (format!("{kind:?}"), exception(*kind))).collect()

@@ -1,4 +1,4 @@
-//! Element-wise expressions and reductions without a gradient, for what Python is made of: the functions of `netcl.array_api` among it.
+//! Elementwise expressions and reductions without gradients, for functions implemented in Python, such as those of `netcl.array_api`.
 
 use crate::convert::{DTypeLike, Ints};
 use crate::edge::run;
@@ -8,8 +8,8 @@ use netcl::tensor::ops::map::map_typed;
 use netcl::tensor::ops::reduce::{Fold, fold};
 use pyo3::prelude::*;
 
-/// A tensor of `dtype` whose elements are an expression in OpenCL C over `x0`, `x1`, …, broadcast against each other: floats of any storage are
-/// `float` in it, integers what they are, a mask the `int` 0 or 1.
+/// Computes a tensor of `dtype` from an expression in OpenCL C over `x0`, `x1`, …, which are broadcast against each other. In the
+/// expression, floats of any storage type are `float`, integers keep their type, and a mask is the `int` 0 or 1.
 #[pyfunction]
 fn evaluate(
     py: Python<'_>,
@@ -22,7 +22,9 @@ fn evaluate(
         let refs: Vec<&Tensor> = inputs.iter().collect();
         let Some(first) = refs.first() else { return Err(Error::shape("evaluate: no tensors")) };
         if refs.iter().any(|x| !x.device().same(first.device())) {
-            return Err(Error::device("evaluate: tensors of two devices; move one with .to(device)"));
+            return Err(Error::device(
+                "evaluate: tensors are on different devices; move one with .to(device)",
+            ));
         }
         let start = Shape::default();
         let shape = refs.iter().try_fold(start, |shape, x| shape.broadcast(x.shape(), "broadcast"))?;
@@ -31,7 +33,7 @@ fn evaluate(
     made.map(PyTensor::from)
 }
 
-/// Over axes, all of them where none are given: `sum`, `prod`, `max`, `min`, `any` or `all`, in the elements' own type. No gradient.
+/// Reduces over the given axes, or over all axes: `sum`, `prod`, `max`, `min`, `any` or `all`, in the elements' own type. Has no gradient.
 #[pyfunction]
 fn fold_axes(
     py: Python<'_>,

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyBytesMethods};
 use std::path::PathBuf;
 
-/// Name, dtype as files call it, shape and bytes.
+/// Name, dtype under its file name, shape and bytes of a tensor.
 pub type Stored<'py> = (String, String, Vec<usize>, Bound<'py, PyBytes>);
 
 const DTYPES: [FileDtype; 9] = [
@@ -30,24 +30,21 @@ pub fn from_stored(py: Python<'_>, tensors: Vec<Stored<'_>>) -> PyResult<Vec<Ten
     let one = |(name, dtype, shape, bytes): Stored<'_>| {
         let found = DTYPES.into_iter().find(|known| known.to_string() == dtype);
         let dtype = found.ok_or_else(|| {
-            raised(
-                py,
-                &Error::dtype(format!("{name}: {dtype} is no type of safetensors that is written here")),
-            )
+            raised(py, &Error::dtype(format!("{name}: cannot store {dtype} in a safetensors file")))
         })?;
         Ok(TensorData { name, dtype, shape, bytes: bytes.as_bytes().to_vec() })
     };
     tensors.into_iter().map(one).collect()
 }
 
-/// Writes a safetensors file, whole or not at all.
+/// Writes a safetensors file atomically.
 #[pyfunction]
 fn write_safetensors(py: Python<'_>, path: PathBuf, tensors: Vec<Stored<'_>>) -> PyResult<()> {
     let tensors = from_stored(py, tensors)?;
     run(py, move || write_tensors(&path, &tensors).map(drop))
 }
 
-/// The tensors of a safetensors file.
+/// Reads the tensors of a safetensors file.
 #[pyfunction]
 fn read_safetensors(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Stored<'_>>> {
     let tensors = run(py, move || read_tensors(&path))?;

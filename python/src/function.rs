@@ -1,4 +1,4 @@
-//! Functions with a gradient that are written in Python.
+//! Functions with a gradient, written in Python.
 
 use crate::edge::{keep_exception, run};
 use crate::names::interned;
@@ -8,7 +8,7 @@ use netcl::tensor::tape;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Calls a backward written in Python.
+/// Calls a backward function written in Python.
 fn called(backward: &Py<PyAny>, dys: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
     let run = |py: Python<'_>| -> PyResult<Vec<Option<Tensor>>> {
         let dys: Vec<_> = dys.iter().map(|dy| dy.clone().map(PyTensor::from)).collect();
@@ -19,8 +19,8 @@ fn called(backward: &Py<PyAny>, dys: &[Option<Tensor>]) -> Result<Vec<Option<Ten
     Python::attach(|py| run(py).map_err(|e| keep_exception(py, e)))
 }
 
-/// Results that were computed off the tape, put on it as those of one function. `backward` is called with their gradients, or `None`, and
-/// returns a list of those of the inputs.
+/// Records results, computed off the tape, as the results of one function. `backward` receives their gradients, or `None`, and returns a
+/// list of the inputs' gradients.
 #[pyfunction]
 fn record(
     py: Python<'_>,
@@ -34,7 +34,7 @@ fn record(
     let (inputs, results) = (of(inputs), of(results));
     let made = run(py, move || {
         if results.is_empty() {
-            return Err(Error::shape(format!("{name}: a function without results")));
+            return Err(Error::shape(format!("{name}: the function returned no results")));
         }
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         tape::function(name, &inputs, results, move |dys| called(&backward, dys))

@@ -5,29 +5,29 @@ use crate::edge::{keep_exception, run};
 use netcl::tensor::graph::Graph;
 use pyo3::prelude::*;
 
-/// What a step enqueued, ready to be enqueued again.
+/// The recorded commands of a step, ready to be enqueued again.
 #[pyclass(name = "Captured", module = "netcl", frozen)]
 pub struct PyGraph(Graph);
 
 #[pymethods]
 impl PyGraph {
-    /// Calls `step`, noting what it enqueues on the device instead of running it; the graph, and what `step` returned.
+    /// Calls `step` and records its commands on the device instead of running them. Returns the graph and the result of `step`.
     #[staticmethod]
     fn capture(py: Python<'_>, device: &PyDevice, step: Py<PyAny>) -> PyResult<(Self, Py<PyAny>)> {
         let device = device.0.clone();
         let called = move || Python::attach(|py| step.call0(py).map_err(|e| keep_exception(py, e)));
         run(py, move || Graph::capture(&device, called)).map(|(graph, made)| (Self(graph), made))
     }
-    /// Enqueues it.
+    /// Enqueues the recorded commands.
     fn replay(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || self.0.replay())
     }
-    /// Commands that a replay enqueues: kernels, and everything.
+    /// Number of commands of a replay: kernels, and all commands.
     #[getter]
     fn commands(&self) -> (usize, usize) {
         self.0.commands()
     }
-    /// Bytes of memory that it keeps.
+    /// Memory that the graph holds, in bytes.
     #[getter]
     fn held_bytes(&self) -> usize {
         self.0.held_bytes()

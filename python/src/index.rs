@@ -1,5 +1,5 @@
-//! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks; gradients flow through all of it. How many elements
-//! a mask takes is known on the host alone, which waits for it.
+//! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks. Gradients flow through all of them. The
+//! number of elements that a mask selects is only known on the host, so masks wait for the device.
 
 use crate::edge::run;
 use crate::tensor::PyTensor;
@@ -12,21 +12,21 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
 
-/// One part of an index.
+/// A part of an index.
 pub enum Part {
-    /// One element of an axis, which goes away.
+    /// One element of an axis. The axis is removed.
     At(isize),
-    /// `start:stop:step` of an axis, as given.
+    /// `start:stop:step` along an axis, as given.
     Range([Option<isize>; 3]),
     /// A new axis of size 1.
     New,
-    /// All axes that no other part takes.
+    /// All axes that the other parts do not use (`...`).
     Rest,
-    /// Elements of an axis by numbers on the host: their shape and themselves.
+    /// Elements of an axis by indices on the host: the shape of the indices, and the indices.
     Numbers(Vec<usize>, Vec<i64>),
-    /// The same by a tensor.
+    /// Elements of an axis by a tensor of indices.
     Tensor(Tensor),
-    /// Elements of as many axes as the mask has: its shape, and the numbers of those that are set in order.
+    /// Elements of as many axes as the mask has: its shape, and the flat indices of its set elements in order.
     Mask(Vec<usize>, Vec<i64>),
 }
 
@@ -59,10 +59,10 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     if object.hasattr("__index__")? {
         return Ok(Part::At(object.call_method0("__index__")?.extract()?));
     }
-    Err(PyTypeError::new_err(format!("index: {} is no index", object.get_type().name()?)))
+    Err(PyTypeError::new_err(format!("index: {} cannot be used as an index", object.get_type().name()?)))
 }
 
-/// Nested lists of integers, or of truth values.
+/// Parses nested lists of integers or Booleans.
 fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     if let Some((dims, set)) = truths(object) {
         return Ok(Part::Mask(dims, set));
@@ -75,7 +75,7 @@ fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     ) -> PyResult<()> {
         let Ok(list) = object.cast::<PyList>() else {
             if object.is_instance_of::<PyBool>() || depth != dims.len() {
-                return Err(PyTypeError::new_err("index: expected integers in lists of one length"));
+                return Err(PyTypeError::new_err("index: expected integers in lists of equal length"));
             }
             out.push(object.extract()?);
             return Ok(());
@@ -84,7 +84,7 @@ fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
             dims.push(list.len());
         }
         if dims.get(depth) != Some(&list.len()) {
-            return Err(PyTypeError::new_err("index: expected integers in lists of one length"));
+            return Err(PyTypeError::new_err("index: expected integers in lists of equal length"));
         }
         list.iter().try_for_each(|item| walk(&item, depth + 1, dims, out))
     }
@@ -93,7 +93,7 @@ fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     Ok(Part::Numbers(dims, out))
 }
 
-/// Shape of nested lists of truth values, and the numbers of those that are true; `None` where there are others, or none.
+/// Returns the shape of nested lists of Booleans, and the flat indices of the true ones. Returns `None` for other elements or empty lists.
 fn truths(object: &Bound<'_, PyAny>) -> Option<(Vec<usize>, Vec<i64>)> {
     fn walk(
         object: &Bound<'_, PyAny>,
@@ -117,12 +117,12 @@ fn truths(object: &Bound<'_, PyAny>) -> Option<(Vec<usize>, Vec<i64>)> {
     Some((dims, set(out)))
 }
 
-/// Numbers of those that are set.
+/// Returns the indices of the set elements.
 fn set(mask: impl IntoIterator<Item = bool>) -> Vec<i64> {
     mask.into_iter().zip(0..).filter(|(on, _)| *on).map(|(_, i)| i).collect()
 }
 
-/// Masks on the device, read.
+/// Reads masks from the device.
 fn read_masks(parts: Vec<Part>) -> Result<Vec<Part>> {
     parts
         .into_iter()
@@ -135,7 +135,7 @@ fn read_masks(parts: Vec<Part>) -> Result<Vec<Part>> {
         .collect()
 }
 
-/// The parts of what stands between the brackets.
+/// Parses the expression between the brackets.
 fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Part>> {
     match index.cast::<PyTuple>() {
         Ok(tuple) => tuple.iter().map(|object| part(&object)).collect(),
@@ -143,7 +143,7 @@ fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Part>> {
     }
 }
 
-/// How many axes of the tensor a part takes.
+/// Returns the number of the tensor's axes that a part uses.
 fn takes(part: &Part) -> usize {
     match part {
         Part::Mask(dims, _) => dims.len(),
@@ -151,11 +151,11 @@ fn takes(part: &Part) -> usize {
     }
 }
 
-/// Elements from `start` on in steps of `step`, `count` of them: of an axis of n what `slice.indices(n)` gives.
+/// Returns start, step and count of a slice of an axis of size n, as `slice.indices(n)` does.
 fn range([start, stop, step]: [Option<isize>; 3], n: usize) -> Result<(usize, isize, usize)> {
     let (n, step) = (n.cast_signed(), step.unwrap_or(1));
     if step == 0 {
-        return Err(Error::format("index: a step of 0, expected another"));
+        return Err(Error::format("index: the step of a slice must not be 0"));
     }
     let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
     let place = |at: Option<isize>, default: isize| {
@@ -170,7 +170,7 @@ fn range([start, stop, step]: [Option<isize>; 3], n: usize) -> Result<(usize, is
     Ok((start.max(0).cast_unsigned(), step, count.cast_unsigned()))
 }
 
-/// Every `step`-th of the elements from `start` on along an axis, `count` of them.
+/// Takes `count` elements along an axis, starting at `start`, with stride `step`.
 fn stepped(x: &Tensor, axis: usize, (start, step, count): (usize, isize, usize)) -> Result<Tensor> {
     let at = axis.cast_signed();
     if count == 0 {
@@ -187,7 +187,7 @@ fn stepped(x: &Tensor, axis: usize, (start, step, count): (usize, isize, usize))
     if step == 1 {
         return x.slice(at, start..start + count);
     }
-    // Whole steps are one axis more, of which the first is taken; the last step may have no elements behind its first.
+    // Views the whole steps as one more axis and takes its first element. The last step may be incomplete.
     let whole = if start + count * step <= n { count } else { count - 1 };
     let mut dims = x.dims().to_vec();
     dims.splice(axis..=axis, [whole, step]);
@@ -201,7 +201,7 @@ fn stepped(x: &Tensor, axis: usize, (start, step, count): (usize, isize, usize))
     if whole == 0 { Ok(last) } else { cat(&[&steps, &last], at) }
 }
 
-/// Elements of an axis by numbers, u32 of any shape, which take the axis' place.
+/// Takes elements of an axis by u32 indices of any shape, which replaces the axis.
 fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
     let rank = x.shape().rank();
     let order: Vec<usize> = [axis].into_iter().chain((0..rank).filter(|a| *a != axis)).collect();
@@ -211,7 +211,7 @@ fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
     let rows = front.reshape([x.dims()[axis], width])?;
     let found = match x.dtype() {
         dtype if dtype.is_float() => embedding(&rows, numbers)?,
-        // Rows are copied, whatever their words stand for.
+        // Rows are copied bitwise, whatever type their words have.
         dtype => netcl::prelude::no_grad(|| match dtype {
             DType::Bool => embedding(&rows.to_dtype(DType::F16)?, numbers)?.to_dtype(dtype),
             _ => embedding(&rows.bits_as(DType::F32)?, numbers)?.bits_as(dtype),
@@ -219,12 +219,12 @@ fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
     };
     let count = numbers.shape().rank();
     let found = found.reshape([numbers.dims(), &others].concat())?;
-    // (numbers, others) → the numbers' axes where the axis was.
+    // (numbers, others) → the axes of the numbers at the position of the axis.
     let order = (count..count + axis).chain(0..count).chain(count + axis..count + rank - 1);
     found.permute(&order.collect::<Vec<_>>())
 }
 
-/// The numbers of a part on the host, each within an axis of n.
+/// Returns the indices of a part on the host. Each must be within an axis of size n.
 fn on_host(part: &Part, n: usize, axis: usize) -> Result<(Vec<usize>, Vec<usize>)> {
     let (dims, numbers) = match part {
         Part::Numbers(dims, numbers) => (dims.clone(), numbers.clone()),
@@ -235,7 +235,7 @@ fn on_host(part: &Part, n: usize, axis: usize) -> Result<(Vec<usize>, Vec<usize>
             let number = |w: u32| if signed { i64::from(w.cast_signed()) } else { i64::from(w) };
             (tensor.dims().to_vec(), words.into_iter().map(number).collect())
         }
-        _ => return Err(Error::internal("index: no numbers")),
+        _ => return Err(Error::internal("index: expected a part with indices")),
     };
     let within = |number: &i64| {
         let at = if *number < 0 { number + n as i64 } else { *number };
@@ -246,7 +246,7 @@ fn on_host(part: &Part, n: usize, axis: usize) -> Result<(Vec<usize>, Vec<usize>
     Ok((dims, numbers.iter().map(within).collect::<Result<_>>()?))
 }
 
-/// Several arrays of numbers side by side: one over the axes they take, broadcast against each other.
+/// Combines several index arrays on adjacent axes into one array over these axes. The arrays are broadcast against each other.
 fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
     let (mut shape, mut flat) = (netcl::prelude::Shape::from(Vec::new()), vec![0usize]);
     for (i, part) in parts.iter().enumerate() {
@@ -256,7 +256,8 @@ fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
         let wide = shape.broadcast(&dims, "index")?;
         let spread = |from: &netcl::prelude::Shape, values: &[usize]| -> Result<Vec<usize>> {
             let layout = netcl::tensor::Layout::contiguous(from.clone()).expand(&wide);
-            let layout = layout.ok_or_else(|| Error::internal("index: shapes that broadcast do not"))?;
+            let layout = layout
+                .ok_or_else(|| Error::internal("index: index arrays that were checked do not broadcast"))?;
             let at = |i: usize| netcl::tensor::array::unravel(i, &wide);
             let place = |i| at(i).iter().zip(&layout.strides).map(|(a, s)| a * s).sum::<usize>();
             Ok((0..wide.count()).map(|i| values[place(i)]).collect())
@@ -266,11 +267,13 @@ fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
         shape = wide;
     }
     let words = flat.iter().map(|n| u32::try_from(*n)).collect::<std::result::Result<Vec<_>, _>>();
-    let words = words.map_err(|_| Error::unsupported("index: more elements than 2^32"))?;
+    let words = words.map_err(|_| {
+        Error::unsupported("index: a mask or index array selects from more than 2^32 elements")
+    })?;
     Tensor::from_u32(x.device(), shape, &words)
 }
 
-/// An index of an axis, counted from the end when negative.
+/// Converts an index of an axis. Negative indices count from the end.
 fn place(at: isize, x: &Tensor, axis: usize) -> Result<usize> {
     let n = x.dims()[axis];
     let place = if at < 0 { at + n.cast_signed() } else { at };
@@ -280,13 +283,13 @@ fn place(at: isize, x: &Tensor, axis: usize) -> Result<usize> {
         .ok_or_else(|| Error::format(format!("index: {at} is out of bounds for axis {axis} of size {n}")))
 }
 
-/// What a mask of this shape takes of the axes from `axis` on, along one axis.
+/// Takes the elements that a mask selects from the axes starting at `axis`; the result has them along one axis.
 fn masked_rows(x: &Tensor, axis: usize, mask: &[usize], set: &[i64]) -> Result<Tensor> {
     let mut dims = x.dims().to_vec();
     let masked = dims.get(axis..axis + mask.len()).unwrap_or_default();
     if masked != mask {
         return Err(Error::format(format!(
-            "index: a mask of shape {mask:?} for axes of sizes {masked:?} of a tensor of shape {}",
+            "index: a mask of shape {mask:?} does not match the axes of sizes {masked:?} of a tensor of shape {}",
             x.shape()
         )));
     }
@@ -295,13 +298,13 @@ fn masked_rows(x: &Tensor, axis: usize, mask: &[usize], set: &[i64]) -> Result<T
     gather(&x.reshape(dims)?, axis, &Tensor::from_u32(x.device(), [numbers.len()], &numbers)?)
 }
 
-/// `x[index]`.
+/// Computes `x[index]`.
 fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     let parts = read_masks(parts)?;
     let used: usize = parts.iter().map(takes).sum();
     let rank = x.shape().rank();
     if used > rank {
-        return Err(Error::format(format!("index: {used} indices for a tensor of shape {}", x.shape())));
+        return Err(Error::format(format!("index: got {used} indices for a tensor of shape {}", x.shape())));
     }
     if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
         return Err(Error::format("index: more than one ellipsis"));
@@ -311,9 +314,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     while let Some((part, rest)) = open.split_first() {
         let several = open.iter().take_while(|part| arrays(part)).count();
         if several > 0 && open[several..].iter().any(arrays) {
-            return Err(Error::unsupported(
-                "index: integer arrays apart from each other; put them side by side",
-            ));
+            return Err(Error::unsupported("index: integer arrays must be on adjacent axes"));
         }
         open = rest;
         match part {
@@ -340,7 +341,9 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
             Part::Numbers(..) | Part::Tensor(_) | Part::Mask(..) => {
                 let at = parts.len() - rest.len() - 1;
                 if parts[at..at + several].iter().any(|part| takes(part) != 1) {
-                    return Err(Error::unsupported("index: a mask of several axes beside other arrays"));
+                    return Err(Error::unsupported(
+                        "index: a mask of several axes cannot be combined with other index arrays",
+                    ));
                 }
                 let numbers = combined(&parts[at..at + several], &y, axis)?;
                 let mut dims = y.dims().to_vec();
@@ -355,7 +358,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     Ok(y)
 }
 
-/// What is wrong with an index is an `IndexError`: iteration ends by it.
+/// Raises errors about an index as `IndexError`, which also ends iteration.
 fn out_of_bounds(py: Python<'_>, error: PyErr) -> PyErr {
     let converted = || -> PyResult<PyErr> {
         let errors = py.import("netcl.errors")?;
@@ -368,17 +371,17 @@ fn out_of_bounds(py: Python<'_>, error: PyErr) -> PyErr {
     converted().unwrap_or(error)
 }
 
-/// The view that parts without arrays name, and the axes of it along which elements come in reverse.
+/// Returns the view that parts without arrays select, and its axes with reversed elements.
 fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
     let used: usize = parts.iter().map(takes).sum();
     let rank = x.shape().rank();
     if used > rank {
-        return Err(Error::format(format!("index: {used} indices for a tensor of shape {}", x.shape())));
+        return Err(Error::format(format!("index: got {used} indices for a tensor of shape {}", x.shape())));
     }
     if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
         return Err(Error::format("index: more than one ellipsis"));
     }
-    // Axes of one index go away at last: each view keeps the axes before. `from` says which axis of it an axis of the result is.
+    // Indexed axes are removed last, so that each view keeps the earlier axes. `from` maps the result's axes to the view's axes.
     let (mut y, mut axis, mut from, mut reversed) = (x.detach(), 0, Vec::new(), Vec::new());
     for part in parts {
         match part {
@@ -404,7 +407,7 @@ fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
             }
             _ => {
                 return Err(Error::unsupported(
-                    "index: assignment by arrays of indices beside others; use where",
+                    "index: assignment through arrays of indices is not supported; use where",
                 ));
             }
         }
@@ -416,7 +419,7 @@ fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
     Ok((y.seen_as(dims, strides)?, reversed))
 }
 
-/// `x[index] = values`.
+/// Computes `x[index] = values`.
 fn put(x: &Tensor, parts: Vec<Part>, values: &Tensor) -> Result<()> {
     let values = values.detach();
     if let [Part::Tensor(mask)] = parts.as_slice()
@@ -433,12 +436,12 @@ fn put(x: &Tensor, parts: Vec<Part>, values: &Tensor) -> Result<()> {
     view.assign(&values)
 }
 
-/// One value wherever the mask, of the first axes, is set.
+/// Writes one value to all elements that the mask selects. The mask covers the first axes.
 fn masked(x: &Tensor, mask: &Tensor, value: &Tensor) -> Result<()> {
     let rank = x.shape().rank();
     if x.dims().get(..mask.shape().rank()) != Some(mask.dims()) {
         return Err(Error::format(format!(
-            "index: a mask of shape {} for a tensor of shape {}",
+            "index: a mask of shape {} does not match a tensor of shape {}",
             mask.shape(),
             x.shape()
         )));
@@ -455,13 +458,14 @@ impl PyTensor {
         let (x, parts) = (self.inner.clone(), parts(index)?);
         run(py, move || taken(&x, parts)).map(Self::from).map_err(|e| out_of_bounds(py, e))
     }
-    /// Overwrites what integers, slices, `None`, `...` or one mask take, with values of the same device. The tape does not know.
+    /// Overwrites the elements that integers, slices, `None`, `...` or one mask select with values on the same device. This is not recorded
+    /// on the tape.
     fn _put(&self, py: Python<'_>, index: &Bound<'_, PyAny>, values: PyRef<'_, Self>) -> PyResult<()> {
         let (x, parts, values) = (self.inner.clone(), parts(index)?, values.inner.clone());
         run(py, move || put(&x, parts, &values)).map_err(|e| out_of_bounds(py, e))
     }
     fn __len__(&self) -> PyResult<usize> {
         let first = self.inner.dims().first().copied();
-        first.ok_or_else(|| PyTypeError::new_err("len() of a tensor without axes"))
+        first.ok_or_else(|| PyTypeError::new_err("cannot take len() of a tensor without axes"))
     }
 }

@@ -9,14 +9,14 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Kernels by name and text. Launches keep theirs for ever, as the programs built of them are kept.
+/// Kernels by name and source. They live until the process ends, like the programs that are built from them.
 static KERNELS: Mutex<BTreeMap<(&'static str, &'static str), &'static Kernel>> = Mutex::new(BTreeMap::new());
 
-/// A text with one or more `__kernel` functions.
+/// Source code with one or more `__kernel` functions.
 #[pyclass(name = "KernelText", module = "netcl", frozen)]
 pub struct PyKernel(&'static Kernel);
 
-/// An argument of a launch.
+/// An argument of a launch, as given in Python.
 #[derive(FromPyObject)]
 enum Given<'py> {
     Tensor(PyRef<'py, PyTensor>),
@@ -34,16 +34,16 @@ enum Argument {
     Local(usize),
 }
 
-/// A number as the kernel's parameter has it.
+/// Converts a number to the type of the kernel's parameter.
 fn number(name: &str, kind: &str, value: f64) -> Result<Argument> {
-    let wrong = || Error::format(format!("{name}: {value} is no {kind}"));
+    let wrong = || Error::format(format!("{name}: {value} is not a valid {kind}"));
     let whole = value.fract() == 0.0;
     let within = |low: f64, high: f64| whole && (low..=high).contains(&value);
     match kind {
         "float" => Ok(Argument::Float(value as f32)),
         "int" if within(f64::from(i32::MIN), f64::from(i32::MAX)) => Ok(Argument::Int(value as i32)),
         "uint" if within(0.0, f64::from(u32::MAX)) => Ok(Argument::Uint(value as u32)),
-        // Numbers of Python come as f64, which has all integers up to 2^53.
+        // Numbers from Python arrive as f64, which represents all integers up to 2^53.
         "long" if within(-(2f64.powi(53)), 2f64.powi(53)) => Ok(Argument::Long(value as i64)),
         "ulong" if within(0.0, 2f64.powi(53)) => Ok(Argument::Ulong(value as u64)),
         "local" if within(0.0, f64::from(u32::MAX)) => Ok(Argument::Local(value as usize)),
@@ -56,7 +56,7 @@ fn argument(name: &str, (kind, given): (String, Given<'_>)) -> Result<Argument> 
         ("read", Given::Tensor(tensor)) => Ok(Argument::Read(tensor.inner.clone())),
         ("write", Given::Tensor(tensor)) => Ok(Argument::Write(tensor.inner.clone())),
         (kind, Given::Number(value)) => number(name, kind, value),
-        (kind, Given::Tensor(_)) => Err(Error::format(format!("{name}: a tensor where {kind} is expected"))),
+        (kind, Given::Tensor(_)) => Err(Error::format(format!("{name} is a tensor, expected {kind}"))),
     }
 }
 
@@ -81,8 +81,8 @@ impl PyKernel {
         let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
         Self(kernels.entry(key).or_insert_with(|| Box::leak(Box::new(Kernel::new(key.0, key.1)))))
     }
-    /// Enqueues `entry` with its arguments, each a kind (`read`, `write`, `float`, `int`, `uint`, `long`, `ulong`, `local` of so many bytes) and a
-    /// tensor or number.
+    /// Enqueues `entry` with its arguments. Each has a kind (`read`, `write`, `float`, `int`, `uint`, `long`, `ulong`, or `local` with a
+    /// size in bytes) and a tensor or number.
     fn launch(
         &self,
         py: Python<'_>,

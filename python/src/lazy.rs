@@ -1,4 +1,4 @@
-//! Blocks of Python whose operations wait for others and become one kernel with them.
+//! Python blocks whose operations are deferred and fused into common kernels.
 
 use crate::edge::run;
 use netcl::prelude::Error;
@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 
 thread_local! {
-    /// Scopes of this thread, the innermost last. One that never ends, as in a generator that is not run to its end, is not ended with
-    /// the thread either: what it would put back is gone then.
+    /// Scopes of this thread, the innermost last. A scope that is never closed, such as in an unfinished generator, is not closed at the
+    /// thread's end either: the state that it would restore no longer exists.
     static SCOPES: RefCell<Vec<ManuallyDrop<Lazy>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Operations of this thread wait from now on. How many scopes there are.
+/// Starts deferring operations of this thread. Returns the number of open scopes.
 #[pyfunction]
 fn enter_lazy(py: Python<'_>, explain: bool) -> PyResult<usize> {
     run(py, move || {
@@ -25,17 +25,21 @@ fn enter_lazy(py: Python<'_>, explain: bool) -> PyResult<usize> {
     })
 }
 
-/// Computes what waits and ends the scope. Its trees and kernels as text, where that was asked for.
+/// Computes the deferred operations and closes the scope. Returns its expression trees and kernels as text if this was requested.
 #[pyfunction]
 fn exit_lazy(py: Python<'_>, depth: usize) -> PyResult<String> {
     run(py, move || {
         let scope = SCOPES.with_borrow_mut(|scopes| if scopes.len() == depth { scopes.pop() } else { None });
-        let order = || Error::unsupported("a fused block ends in another thread or order than it began");
+        let order = || {
+            Error::unsupported(
+                "a fused block must end in the thread where it began, and in reverse order of beginning",
+            )
+        };
         ManuallyDrop::into_inner(scope.ok_or_else(order)?).explained()
     })
 }
 
-/// Computes what waits in this thread.
+/// Computes the deferred operations of this thread.
 #[pyfunction]
 fn settle_lazy(py: Python<'_>) -> PyResult<()> {
     run(py, Lazy::settle)

@@ -1,4 +1,4 @@
-//! Functions for a tensor's memory: keep it beyond a scope, or free it.
+//! Functions for a tensor's memory: keeping it beyond a scope, or freeing it.
 
 use crate::edge::run;
 use crate::scope;
@@ -6,13 +6,13 @@ use crate::tensor::PyTensor;
 use netcl::tensor::Lazy;
 use pyo3::prelude::*;
 
-/// The tensor outlives the innermost scope; the next one around it frees it.
+/// Excludes a tensor from the innermost scope. The enclosing scope frees it.
 #[pyfunction]
 fn keep_in_scope(tensor: PyRef<'_, PyTensor>) {
     scope::keep(&tensor.inner);
 }
 
-/// Frees a tensor's memory, and with it that of its views, although names refer to it. Whether it could.
+/// Frees the memory of a tensor and its views, even if names still refer to them. Returns whether it was freed.
 #[pyfunction]
 fn free_memory(py: Python<'_>, tensor: PyRef<'_, PyTensor>) -> PyResult<bool> {
     run(py, Lazy::settle)?;

@@ -1,7 +1,7 @@
-//! Arithmetic and comparisons: tensors with tensors, whose shapes broadcast, and with numbers.
+//! Arithmetic and comparisons of tensors with tensors, whose shapes are broadcast, and with numbers.
 //!
-//! Types meet as in PyTorch: a mask becomes what stands beside it, an integer a float beside a float, and a number takes the tensor's type
-//! unless it is a float beside integers. int32 and uint32 have no type in common.
+//! Types are promoted as in PyTorch. A mask takes the other operand's type, an integer becomes a float next to a float, and a number takes
+//! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 have no common type.
 
 use crate::edge::run;
 use crate::tensor::PyTensor;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBool, PyFloat, PyInt};
 
-/// The other side of an operator.
+/// The other operand.
 enum Other {
     Tensor(Tensor),
     Bool(bool),
@@ -21,7 +21,7 @@ enum Other {
 }
 
 impl Other {
-    /// `None` for what is neither a tensor nor a number: Python then asks that one.
+    /// Returns `None` if the object is neither a tensor nor a number; Python then tries the object's own operator.
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         if let Ok(tensor) = object.cast::<PyTensor>() {
             return Ok(Some(Self::Tensor(tensor.borrow().inner.clone())));
@@ -39,26 +39,26 @@ impl Other {
     }
 }
 
-/// One operator: what it is for floats, and in OpenCL C for integers.
+/// An operator: functions for floats, and an expression in OpenCL C for integers.
 #[derive(Clone, Copy)]
 struct Operator {
     floats: fn(&Tensor, &Tensor) -> Result<Tensor>,
     scalar: fn(&Tensor, f32) -> Result<Tensor>,
-    /// In `x0` and `x1`; `A` and `B` in it are the operands.
+    /// Expression in `x0` and `x1`, with `A` and `B` for the operands.
     integers: Integers,
 }
 
 #[derive(Clone, Copy)]
 enum Integers {
-    /// An expression whose result has the operands' type.
+    /// An expression whose result has the type of the operands.
     Same(&'static str),
-    /// One that is a mask.
+    /// An expression whose result is a mask.
     Mask(&'static str),
-    /// They become float32 first.
+    /// The operands are converted to float32 first.
     Float,
 }
 
-/// Both sides in one type.
+/// Converts both operands to a common type.
 fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     let (from, to) = (a.dtype(), b.dtype());
     if from == to {
@@ -73,9 +73,9 @@ fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     match (weight(from), weight(to)) {
         (a_weight, b_weight) if a_weight < b_weight => Ok((a.to_dtype(to)?, b.clone())),
         (a_weight, b_weight) if a_weight > b_weight => Ok((a.clone(), b.to_dtype(from)?)),
-        _ => Err(Error::dtype(format!(
-            "{from} and {to} have no type in common here; convert one with .to(dtype)"
-        ))),
+        _ => {
+            Err(Error::dtype(format!("{from} and {to} have no type in common; convert one with .to(dtype)")))
+        }
     }
 }
 
@@ -99,14 +99,14 @@ impl Operator {
             Integers::Mask(_) => DType::Bool,
         };
         if !a.device().same(b.device()) {
-            // The message of an operation of floats.
+            // The float operation reports the error.
             return (self.floats)(&a, &b);
         }
         let shape = a.shape().broadcast(b.shape(), "operator")?;
         map_typed(&self.expression("x1"), &[&a, &b], &[], &shape, dtype)
     }
 
-    /// The expression of integers with `b` behind it.
+    /// Returns the integer expression with `b` as the second operand.
     fn expression(self, b: &str) -> String {
         match self.integers {
             Integers::Same(text) | Integers::Mask(text) => text.replace('A', "x0").replace('B', b),
@@ -114,7 +114,7 @@ impl Operator {
         }
     }
 
-    /// A tensor and a number, or with `swapped` the number before the tensor.
+    /// Applies the operator to a tensor and a number. With `swapped`, the number is the first operand.
     fn number(self, x: &Tensor, number: &Other, swapped: bool) -> Result<Tensor> {
         let value = match number {
             Other::Float(v) => *v,
@@ -163,12 +163,12 @@ fn apply(
     Ok(Py::new(py, PyTensor::from(made))?.into_any())
 }
 
-/// A 0-dimensional tensor of the number, of x's type.
+/// Creates a 0-dimensional tensor of the number with x's type.
 fn like(x: &Tensor, s: f32) -> Result<Tensor> {
     Tensor::full(x.device(), Shape::default(), s, x.dtype())
 }
 
-/// Not equal; NaN is unequal to all.
+/// Computes `a != b`. NaN differs from everything.
 fn unequal(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     map_typed("!x0", &[&a.eq(b)?], &[], &a.shape().broadcast(b.shape(), "ne")?, DType::Bool)
 }
@@ -177,12 +177,13 @@ fn power(x: &Tensor, s: f32) -> Result<Tensor> {
     if s == 2.0 { x.square() } else { x.pow_scalar(s) }
 }
 
-/// Off the tape: what jumps has no gradient that is of use.
+/// Evaluates an expression off the tape: a step function has no useful gradient.
 fn floats(expression: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     map_typed(expression, &[a, b], &[], &a.shape().broadcast(b.shape(), "operator")?, a.dtype())
 }
 
-/// What is left of a quotient rounded down. The gradient of a is 1 and that of b the negated rounded quotient, as where it does not jump.
+/// Computes the remainder of floored division. The gradient of a is 1, and the gradient of b is the negated floored quotient, which is
+/// exact except at jumps.
 fn remainder(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let y = floats("float_mod(x0, x1)", a, b)?;
     let (x, divisor) = (a.detach(), b.detach());
@@ -193,11 +194,11 @@ fn remainder(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         Ok(vec![Some(dy.sum_to(x.shape())?), Some(of_divisor)])
     };
     let made = tape::function("remainder", &[a, b], vec![y], backward)?;
-    made.into_iter().next().ok_or_else(|| Error::internal("remainder: no result"))
+    made.into_iter().next().ok_or_else(|| Error::internal("remainder: the function gave no result"))
 }
 
 fn no_floats(a: &Tensor, _: &Tensor) -> Result<Tensor> {
-    Err(Error::dtype(format!("bits of {}, expected integers or masks", a.dtype())))
+    Err(Error::dtype(format!("a bitwise operation got {}, expected integers or masks", a.dtype())))
 }
 
 const ADD: Operator = Operator {
@@ -273,7 +274,7 @@ const fn bits(expression: &'static str) -> Operator {
     Operator { floats: no_floats, scalar: |x, _| no_floats(x, x), integers: Integers::Same(expression) }
 }
 
-/// Bits of integers; of two masks, or of a mask and a truth value, a mask.
+/// Applies a bitwise operation to integers, or to two masks or a mask and a Boolean, which gives a mask.
 fn logical(
     py: Python<'_>,
     operator: Operator,
@@ -412,7 +413,7 @@ impl PyTensor {
     fn __pos__(&self) -> Self {
         self.inner.clone().into()
     }
-    /// A mask: set where it holds.
+    /// Compares elementwise. The result is a mask.
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
         let operator = match op {
             CompareOp::Eq => EQ,
@@ -429,7 +430,7 @@ impl PyTensor {
     }
 }
 
-/// Vectors are rows before the product and columns behind it, as in NumPy.
+/// Computes a matrix product. A vector is a row on the left and a column on the right, as in NumPy.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match (a.dims(), b.dims()) {
         ([n], [m]) => product(&a.reshape([1, *n])?, &b.reshape([*m, 1])?)?.reshape(Vec::new()),
@@ -440,7 +441,7 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// Of integers: every product, then their sums. For small matrices: it takes memory for all products at once.
+/// Multiplies integer matrices: all products, then their sums. Meant for small matrices, because all products are in memory at once.
 fn integer_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match (a.dims(), b.dims()) {
         ([.., _, k], [.., l, _]) if k == l => {
@@ -448,7 +449,7 @@ fn integer_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
             left.mul(&right)?.sum(&[-2], false)
         }
         (x, y) => {
-            Err(Error::shape(format!("matmul: shapes {x:?} and {y:?} of integers do not fit each other")))
+            Err(Error::shape(format!("matmul: integer matrices of shapes {x:?} and {y:?} do not match")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Graphs of operations: what a function of Python computes, shown, saved and run elsewhere.
+//! Graphs of operations: the computation of a Python function, which can be displayed, saved and run elsewhere.
 
 use crate::convert::dtype_name;
 use crate::device::{DeviceLike, PyDevice};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 #[pyclass(name = "Operations", module = "netcl", frozen)]
 pub struct PyOpGraph(Arc<OpGraph>);
 
-/// Name, sizes and dtype of an input or a result; a size is a number, or a word for one that grows with the rows.
+/// Name, sizes and dtype of an input or a result. A size is a number, or a word if it grows with the number of rows.
 type Described = (String, Vec<SizeOf>, &'static str);
 
-/// A size for Python.
+/// A size, as Python receives it.
 #[derive(IntoPyObject)]
 enum SizeOf {
     Fixed(i64),
@@ -34,7 +34,7 @@ fn described(name: String, form: &Form) -> Described {
     (name, form.sizes.iter().map(size).collect(), dtype_name(form.dtype))
 }
 
-/// Calls a function of Python with a list of tensors, which returns one.
+/// Calls a Python function with a list of tensors. It returns one tensor.
 fn called(function: &Py<PyAny>, xs: &[Tensor]) -> Result<Vec<Tensor>> {
     let call = |py: Python<'_>| -> PyResult<Vec<Tensor>> {
         let xs: Vec<PyTensor> = xs.iter().cloned().map(PyTensor::from).collect();
@@ -54,7 +54,7 @@ fn bucketed(graph: OpGraph, buckets: Option<Vec<usize>>) -> Result<PyOpGraph> {
 
 #[pymethods]
 impl PyOpGraph {
-    /// Notes what `function` computes of tensors with names: it takes a list of them and returns one.
+    /// Records what `function` computes from named tensors. It receives them as a list and returns one tensor.
     #[staticmethod]
     fn record(
         py: Python<'_>,
@@ -71,7 +71,7 @@ impl PyOpGraph {
             bucketed(graph, buckets)
         })
     }
-    /// Layers by name, one after the other, for any number of rows. Each takes a list of one tensor and returns one.
+    /// Records named layers in sequence, for any number of rows. Each layer receives a list of one tensor and returns one tensor.
     #[staticmethod]
     fn record_layers(
         py: Python<'_>,
@@ -83,7 +83,7 @@ impl PyOpGraph {
         run(py, move || {
             let one = |layer: &Py<PyAny>, x: &Tensor| {
                 let made = called(layer, std::slice::from_ref(x))?;
-                made.into_iter().next().ok_or_else(|| Error::format("a layer without a result"))
+                made.into_iter().next().ok_or_else(|| Error::format("a layer returned no result"))
             };
             let calls: Vec<_> = layers.iter().map(|(_, layer)| move |x: &Tensor| one(layer, x)).collect();
             type Call<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
@@ -92,7 +92,7 @@ impl PyOpGraph {
             bucketed(OpGraph::from_layers(&x, &named)?, buckets)
         })
     }
-    /// What a file holds, for a device.
+    /// Loads a graph from a file for a device.
     #[staticmethod]
     #[pyo3(signature = (path, device=None, buckets=None))]
     fn load(
@@ -103,29 +103,29 @@ impl PyOpGraph {
     ) -> PyResult<Self> {
         run(py, move || bucketed(OpGraph::load(&path, &DeviceLike::open(device)?)?, buckets))
     }
-    /// What the graph in a file is, as text. Needs no device.
+    /// Describes the graph in a file as text. Does not need a device.
     #[staticmethod]
     fn describe(py: Python<'_>, path: PathBuf) -> PyResult<String> {
         run(py, move || read_spec(&path).map(|spec| spec.to_string()))
     }
-    /// Writes it into one file, whole or not at all.
+    /// Writes the graph to one file atomically.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let graph = Arc::clone(&self.0);
         wait(py, move || graph.save(&path))
     }
-    /// Results for inputs in their order.
+    /// Computes the results for inputs in their order.
     fn run(&self, py: Python<'_>, inputs: Vec<PyRef<'_, PyTensor>>) -> PyResult<Vec<PyTensor>> {
         let inputs: Vec<Tensor> = inputs.iter().map(|x| x.inner.clone()).collect();
         let graph = Arc::clone(&self.0);
         let made = run(py, move || graph.run(&inputs.iter().collect::<Vec<_>>()))?;
         Ok(made.into_iter().map(PyTensor::from).collect())
     }
-    /// The device it runs on.
+    /// Device of the graph.
     #[getter]
     fn device(&self) -> PyDevice {
         PyDevice(self.0.device().clone())
     }
-    /// Whether it takes any number of rows.
+    /// Whether the graph accepts any number of rows.
     #[getter]
     fn any_rows(&self) -> bool {
         self.0.spec().any_rows
@@ -135,7 +135,7 @@ impl PyOpGraph {
     fn inputs(&self) -> Vec<Described> {
         self.0.spec().inputs.iter().map(|input| described(input.name.clone(), &input.form)).collect()
     }
-    /// Results: the name in the text of the graph, sizes, dtype.
+    /// Results: name in the graph's text, sizes, dtype.
     #[getter]
     fn outputs(&self) -> Vec<Described> {
         let (spec, forms) = (self.0.spec(), self.0.spec().forms());
@@ -153,23 +153,24 @@ impl PyOpGraph {
     fn operations(&self) -> Vec<String> {
         self.0.spec().nodes.iter().map(|node| node.op.clone()).collect()
     }
-    /// A line an operation.
+    /// Formats the graph as text, one line per operation.
     fn text(&self) -> String {
         self.0.to_string()
     }
-    /// For Graphviz.
+    /// Formats the graph for Graphviz.
     fn dot(&self) -> String {
         self.0.spec().to_dot()
     }
-    /// An SVG document.
+    /// Draws the graph as an SVG document.
     fn svg(&self) -> String {
         self.0.spec().to_svg()
     }
-    /// The description as JSON.
+    /// Returns the description as JSON.
     fn json(&self) -> String {
         self.0.spec().to_json().to_string()
     }
-    /// The plan of memory for so many rows: as text, and bytes planned, at the fullest moment, of all buffers together, of weights, of inputs.
+    /// Returns the memory plan for `rows` rows: as text, and the bytes planned, at the peak, of all buffers without sharing, of weights,
+    /// and of inputs.
     fn memory(&self, py: Python<'_>, rows: usize) -> PyResult<(String, [usize; 5])> {
         let graph = Arc::clone(&self.0);
         run(py, move || {

@@ -1,4 +1,4 @@
-//! Optimizers: all parameters in a handful of launches, clipping and moments on the device.
+//! Optimizers: a step updates all parameters in a few launches. Gradient clipping and moments are on the device.
 
 use crate::edge::{raised, run, wait};
 use crate::files::{Stored, from_stored, stored};
@@ -8,10 +8,10 @@ use netcl::train::optim::by_name;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 
-/// A group as Python gives it: parameters with their names, weight decay, factor on the learning rate.
+/// A parameter group as given in Python: named parameters, weight decay, and a factor for the learning rate.
 type Group = (Vec<(String, Py<PyTensor>)>, f64, f64);
 
-/// A step over all parameters.
+/// An optimizer over all parameters.
 #[pyclass(name = "Update", module = "netcl")]
 pub struct PyUpdate(Optimizer);
 
@@ -25,7 +25,7 @@ impl PyUpdate {
         for (params, weight_decay, lr_scale) in groups {
             let params = params.into_iter().map(|(name, param)| {
                 let mut param = param.bind(py).borrow_mut();
-                // Steps and states know parameters by name.
+                // Steps and optimizer states identify parameters by name.
                 if param.inner.name() != Some(&name) || !param.inner.requires_grad() {
                     let grad = param.inner.grad();
                     param.inner = param.inner.parameter(&name);
@@ -37,26 +37,27 @@ impl PyUpdate {
         }
         run(py, move || Optimizer::new(rule, all)).map(Self)
     }
-    /// From the next step on gradients are scaled down to this norm of all of them together; 0 only measures it.
+    /// Enables clipping from the next step on: gradients are scaled down so that their total norm is at most `max_norm`. 0 only measures
+    /// the norm.
     fn clip_grad_norm(&mut self, max_norm: f64) {
         self.0.clip_grad_norm(max_norm);
     }
-    /// One step. Every parameter has a gradient.
+    /// Runs one step. Every parameter must have a gradient.
     fn step(&mut self, py: Python<'_>, lr: f64) -> PyResult<()> {
         let optimizer = &mut self.0;
         run(py, move || optimizer.step(lr))
     }
-    /// The host's part of a step: the learning rate for the device's part, which a graph may hold.
+    /// Runs the host's part of a step: sets the learning rate for the device's part, which may be in a captured graph.
     fn set_rate(&mut self, py: Python<'_>, lr: f64) -> PyResult<()> {
         let optimizer = &mut self.0;
         run(py, move || optimizer.set_rate(lr))
     }
-    /// The device's part.
+    /// Runs the device's part of a step.
     fn apply(&mut self, py: Python<'_>) -> PyResult<()> {
         let optimizer = &mut self.0;
         run(py, move || optimizer.apply())
     }
-    /// To be called for each time that the device's part was enqueued.
+    /// Counts a step. Must be called each time the device's part is enqueued.
     fn count(&self) {
         self.0.count();
     }
@@ -64,22 +65,22 @@ impl PyUpdate {
     fn zero_grad(&self) {
         self.0.zero_grad();
     }
-    /// To be called after parameters were overwritten.
+    /// Must be called after parameters were overwritten.
     fn weights_changed(&mut self) {
         self.0.weights_changed();
     }
-    /// Norm of all gradients in the last step, and whether it was skipped. Waits for the device.
+    /// Returns the norm of all gradients in the last step, and whether the step was skipped. Waits for the device.
     fn report(&self, py: Python<'_>) -> PyResult<(f64, bool)> {
         let report = run(py, || self.0.report())?;
         let info = wait(py, move || report.read())?;
         Ok((info.norm.into(), info.skipped))
     }
-    /// What going on to the bit needs beside the weights.
+    /// Returns the optimizer state. Together with the weights, it allows resuming with bitwise equal results.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
         let state = run(py, || self.0.state_dict())?;
         Ok(state.iter().map(|t| stored(py, &t.view())).collect())
     }
-    /// Takes that over.
+    /// Restores a state that `state` returned.
     fn load_state(&mut self, py: Python<'_>, state: Vec<Stored<'_>>) -> PyResult<()> {
         let state = from_stored(py, state)?;
         let optimizer = &mut self.0;

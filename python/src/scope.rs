@@ -1,4 +1,4 @@
-//! Memory that is freed where a block of Python ends, also where names still refer to it.
+//! Memory that is freed at the end of a Python block, even if names still refer to it.
 
 use crate::edge::run;
 use netcl::device::{Buffer, WeakBuffer};
@@ -9,14 +9,14 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// What a scope has to free.
+/// Buffers that a scope frees.
 struct Frame {
-    /// Buffers of this number and above were made within it.
+    /// Buffers with this number or a higher one were created within the scope.
     first: u64,
     made: Vec<WeakBuffer>,
-    /// Buffers that outlive it.
+    /// Buffers that are excluded from the scope.
     kept: Vec<WeakBuffer>,
-    /// How many there are when those that are gone are left out next.
+    /// Length of `made` at which freed buffers are removed from it next.
     sift_at: usize,
 }
 
@@ -28,7 +28,7 @@ thread_local! {
 impl Frame {
     fn note(&mut self, tensor: &Tensor) {
         let buffer = tensor.storage().whole();
-        // A view of memory that was there before is not the scope's.
+        // A view of memory that existed before does not belong to the scope.
         if buffer.number() < self.first {
             return;
         }
@@ -40,7 +40,7 @@ impl Frame {
     }
 }
 
-/// A tensor that Python gets.
+/// Adds a tensor that is passed to Python.
 pub fn note(tensor: &Tensor) {
     SCOPES.with_borrow_mut(|scopes| {
         if let Some(frame) = scopes.last_mut() {
@@ -49,7 +49,7 @@ pub fn note(tensor: &Tensor) {
     });
 }
 
-/// A gradient that Python sees: the scope's only where its tensor is.
+/// Adds a gradient that is passed to Python, if its tensor belongs to the scope.
 pub fn note_gradient(of: &Tensor, gradient: &Tensor) {
     SCOPES.with_borrow_mut(|scopes| {
         if let Some(frame) = scopes.last_mut().filter(|frame| of.storage().number() >= frame.first) {
@@ -58,7 +58,7 @@ pub fn note_gradient(of: &Tensor, gradient: &Tensor) {
     });
 }
 
-/// Tensors that Python gets in this thread are noted from now on. How many scopes there are.
+/// Starts recording the tensors that this thread passes to Python. Returns the number of open scopes.
 #[pyfunction]
 fn enter_scope() -> usize {
     let frame = Frame { first: Buffer::next_number(), made: Vec::new(), kept: Vec::new(), sift_at: 64 };
@@ -68,16 +68,19 @@ fn enter_scope() -> usize {
     })
 }
 
-/// Frees what was noted and is still referred to. How many buffers that were.
+/// Frees the recorded buffers that are still in use. Returns their number.
 #[pyfunction]
 fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
     let frame = SCOPES.with_borrow_mut(|scopes| match scopes.len() == depth {
         true => scopes.pop(),
         false => None,
     });
-    let frame = frame
-        .ok_or_else(|| PyRuntimeError::new_err("a scope ends in another thread or order than it began"))?;
-    // Ops of a lazy scope that wait may read what is freed here.
+    let frame = frame.ok_or_else(|| {
+        PyRuntimeError::new_err(
+            "a scope must end in the thread where it began, and in reverse order of beginning",
+        )
+    })?;
+    // Deferred operations of a lazy scope may read the memory that is freed here.
     let settled = run(py, Lazy::settle);
     let freed = py.detach(|| {
         let mut freed = BTreeSet::new();
@@ -93,7 +96,7 @@ fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
     settled.map(|()| freed)
 }
 
-/// A tensor outlives the innermost scope; the next one around it frees it.
+/// Excludes a tensor from the innermost scope. The enclosing scope frees it.
 pub fn keep(tensor: &Tensor) {
     SCOPES.with_borrow_mut(|scopes| {
         let Some((frame, outer)) = scopes.split_last_mut() else { return };

@@ -1,4 +1,4 @@
-//! The tensor: what it is, where it lies, its gradient, and the ways to the host.
+//! The tensor class: properties, memory, gradient, and conversions to and from the host.
 
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
@@ -9,7 +9,7 @@ use netcl::tensor::ops::join::cat;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-/// An array on a device, with its place on the tape.
+/// An array on a device, with its position on the tape.
 #[pyclass(name = "Tensor", module = "netcl", subclass, weakref)]
 pub struct PyTensor {
     pub inner: Tensor,
@@ -22,7 +22,7 @@ impl From<Tensor> for PyTensor {
     }
 }
 
-/// Joined with nothing else: the one op that always copies, whatever the type.
+/// Copies a tensor by concatenating it with nothing else: the only operation that always copies, for every type.
 fn copy(x: &Tensor) -> Result<Tensor> {
     match x.shape().rank() {
         0 => cat(&[&x.reshape([1])?], 0)?.reshape(Vec::new()),
@@ -32,7 +32,7 @@ fn copy(x: &Tensor) -> Result<Tensor> {
 
 #[pymethods]
 impl PyTensor {
-    /// The same tensor again: what classes made from this one begin with.
+    /// Returns a tensor that shares everything with `tensor`. Derived Python classes start with it.
     #[new]
     fn new(tensor: &Self) -> Self {
         Self { inner: tensor.inner.clone() }
@@ -42,7 +42,7 @@ impl PyTensor {
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         shape(py, self.inner.dims())
     }
-    /// Elements from one to the next along each axis.
+    /// Strides of the axes in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         shape(py, &self.inner.layout().strides)
@@ -57,7 +57,7 @@ impl PyTensor {
     fn size(&self) -> usize {
         self.inner.count()
     }
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     #[getter]
     fn itemsize(&self) -> usize {
         self.inner.dtype().size()
@@ -66,12 +66,12 @@ impl PyTensor {
     fn _dtype(&self) -> &'static str {
         dtype_name(self.inner.dtype())
     }
-    /// The device it is on.
+    /// The tensor's device.
     #[getter]
     fn device(&self) -> PyDevice {
         PyDevice(self.inner.device().clone())
     }
-    /// Whether a gradient can flow here.
+    /// Whether gradients flow to this tensor.
     #[getter]
     fn requires_grad(&self) -> bool {
         self.inner.requires_grad()
@@ -82,15 +82,15 @@ impl PyTensor {
             self.inner = if on { self.inner.parameter("") } else { self.inner.detach() };
         }
     }
-    /// Names it in errors; it becomes a leaf that collects its gradient.
+    /// Makes the tensor a leaf that collects its gradient, with this name in errors.
     fn _parameter(&mut self, name: &str) {
         self.inner = self.inner.parameter(name);
     }
-    /// Whether elements lie in order without gaps.
+    /// Whether the elements are stored in order without gaps.
     fn is_contiguous(&self) -> bool {
         self.inner.is_contiguous()
     }
-    /// What the last backward gave, or `None`.
+    /// Gradient from the last backward, or `None`.
     #[getter]
     fn grad(&self) -> Option<Self> {
         let grad = self.inner.grad()?;
@@ -101,27 +101,28 @@ impl PyTensor {
     fn set_grad(&self, grad: Option<PyRef<'_, Self>>) {
         self.inner.set_grad(grad.map(|grad| grad.inner.clone()));
     }
-    /// Keeps the gradient of a tensor that an op made.
+    /// Keeps the gradient of a tensor that an operation computed.
     fn retain_grad(&self) {
         self.inner.retain_grad();
     }
-    /// Gradients of this tensor in every leaf it was made from, added to what they have. `gradient` is its own, needed for more than one element.
+    /// Computes the gradients of this tensor for all leaves that it depends on, and adds them to the leaves' gradients. `gradient` is the
+    /// gradient of this tensor. It is required for more than one element.
     #[pyo3(signature = (gradient=None))]
     fn backward(&self, py: Python<'_>, gradient: Option<PyRef<'_, Self>>) -> PyResult<()> {
         let (y, dy) = (self.inner.clone(), gradient.map(|dy| dy.inner.clone()));
         run(py, move || dy.map_or_else(|| y.backward(), |dy| y.backward_with(&dy)))
     }
-    /// The same elements, off the tape. No copy.
+    /// Returns the same elements, off the tape. Does not copy.
     fn detach(&self) -> Self {
         self.inner.detach().into()
     }
-    /// A copy with memory of its own; gradients flow through it.
+    /// Returns a copy with separate memory. Gradients flow through it.
     #[pyo3(name = "clone")]
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
         let x = self.inner.clone();
         run(py, move || copy(&x)).map(Self::from)
     }
-    /// The same elements on another device, which is off the tape, or in another storage type.
+    /// Moves the elements to another device, off the tape, or converts them to another storage type.
     #[pyo3(signature = (device=None, dtype=None))]
     fn _to(&self, py: Python<'_>, device: Option<DeviceLike>, dtype: Option<DTypeLike>) -> PyResult<Self> {
         let x = self.inner.clone();
@@ -137,12 +138,12 @@ impl PyTensor {
         });
         moved.map(Self::from)
     }
-    /// The elements' bytes in order, little endian. Waits for the device.
+    /// Returns the elements' bytes in order, little endian. Waits for the device.
     fn _bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let x = self.inner.clone();
         Ok(PyBytes::new(py, &wait(py, move || x.to_bytes())?))
     }
-    /// The one element of a tensor that has one. Waits for the device.
+    /// Returns the element of a tensor with one element. Waits for the device.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let x = self.inner.clone();
         let word = wait(py, move || match x.dtype().is_float() {
@@ -159,7 +160,7 @@ impl PyTensor {
             _ => Ok((word as i64).into_pyobject(py)?.into_any()),
         }
     }
-    /// Overwrites the elements with bytes; the tensor is contiguous.
+    /// Overwrites the elements of a contiguous tensor with bytes.
     fn _set_bytes(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         let x = self.inner.clone();
         run(py, move || x.set_bytes(data))
@@ -169,12 +170,15 @@ impl PyTensor {
         let x = self.inner.clone();
         run(py, move || x.set_all(value))
     }
-    /// Overwrites elements from index `start` of `axis` on with those of `part`.
+    /// Overwrites the elements from index `start` of `axis` on with the elements of `part`.
     fn _write_slice(&self, py: Python<'_>, axis: usize, start: usize, part: PyRef<'_, Self>) -> PyResult<()> {
         let (x, part) = (self.inner.clone(), part.inner.clone());
         run(py, move || {
             if axis >= x.shape().rank() {
-                return Err(Error::shape(format!("write: axis {axis} of a tensor of shape {}", x.shape())));
+                return Err(Error::shape(format!(
+                    "write: axis {axis} is out of range for a tensor of shape {}",
+                    x.shape()
+                )));
             }
             x.write_slice(axis, start, &part)
         })

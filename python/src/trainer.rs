@@ -1,4 +1,4 @@
-//! Runs of `netcl train`: the same settings, the same bits.
+//! Training runs. The same settings give the same bits as `netcl train`.
 
 use crate::device::by_name;
 use crate::edge::{keep_exception, raised, run};
@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, TryLockError};
 
-/// Steps done, whether that is all, best validation loss with its step, tokens a second.
+/// Completed steps, whether the run is finished, best validation loss with its step, tokens per second.
 type State = (u64, bool, Option<(f64, u64)>, f64);
 
 /// A training run.
 #[pyclass(name = "Training", module = "netcl", frozen)]
 pub struct PyTraining {
-    /// Nothing once it is closed.
+    /// `None` after closing.
     trainer: Mutex<Option<Trainer>>,
     folder: PathBuf,
 }
 
-/// Settings by name, as JSON.
+/// Parses settings by name, given as JSON.
 fn overlay(settings: &str) -> Result<Overlay> {
     serde_json::from_str(settings).map_err(|e| {
         let message = e.to_string();
@@ -36,10 +36,10 @@ fn overlay(settings: &str) -> Result<Overlay> {
 }
 
 fn as_json<T: serde::Serialize>(value: &T) -> Result<String> {
-    serde_json::to_string(value).map_err(|e| Error::internal(format!("as JSON: {e}")))
+    serde_json::to_string(value).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
 }
 
-/// The settings of a run: a preset's, a file's over them, and those that were given over both.
+/// Resolves the settings of a run: given settings override the file, which overrides the preset.
 fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device)> {
     let mut config = TrainConfig::resolve(file, given)?;
     let device = by_name(Some(&config.device))?;
@@ -47,15 +47,15 @@ fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device
         config = TrainConfig::resolve_on(file, given, true)?;
     }
     if config.data.is_empty() {
-        return Err(Error::format("a run without data: say files, folders or patterns by `data`"));
+        return Err(Error::format("a run needs data: set `data` to files, folders or patterns"));
     }
     Ok((config, device))
 }
 
-/// Tells Python of a run. `tell` is called with the event's name and its values as JSON; what it returns says whether the run is to end.
+/// Reports the events of a run to Python. `tell` is called with the event's name and its values as JSON. If it returns true, the run ends.
 struct Teller {
     tell: Option<Py<PyAny>>,
-    /// Whether the run is to end, and with which exception.
+    /// Whether the run must end. `exception` is the reason, if a callback or a signal raised one.
     stop: bool,
     exception: Option<PyErr>,
 }
@@ -118,13 +118,13 @@ impl Observer for Teller {
 }
 
 impl PyTraining {
-    /// Does something with the trainer, unless that is at work.
+    /// Calls `work` with the trainer, unless the trainer is busy.
     fn with<T>(&self, work: impl FnOnce(&mut Trainer) -> Result<T>) -> Result<T> {
         let mut place = match self.trainer.try_lock() {
             Ok(place) => place,
             Err(TryLockError::Poisoned(place)) => place.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::format("the trainer is at work; its events say how far it is"));
+                return Err(Error::format("the trainer is busy; its events report the progress"));
             }
         };
         work(place.as_mut().ok_or_else(|| Error::format("the trainer is closed"))?)
@@ -133,7 +133,7 @@ impl PyTraining {
 
 #[pymethods]
 impl PyTraining {
-    /// A new run in the folder `out`, or in `runs/<preset>-<n>`; with `resume` it goes on with the run in `out`.
+    /// Starts a run in the folder `out`, or in `runs/<preset>-<n>`. With `resume`, continues the run in `out`.
     #[new]
     #[pyo3(signature = (settings, file=None, out=None, resume=false))]
     fn new(
@@ -158,14 +158,14 @@ impl PyTraining {
                     let kept = out.join("config.toml");
                     if !kept.exists() {
                         return Err(Error::format(format!(
-                            "{} is no run folder: it has no config.toml",
+                            "{} is not a run folder: config.toml is missing",
                             out.display()
                         )));
                     }
                     let (config, device) = resolved(&given, Some(&kept))?;
                     Trainer::resume_watched(&device, config, out, &mut watch)
                 }
-                (None, true) => Err(Error::format("a run to go on with needs its folder")),
+                (None, true) => Err(Error::format("resuming a run needs its folder")),
                 (out, false) => {
                     let (config, device) = resolved(&given, file.as_deref())?;
                     let claim = match out {
@@ -183,7 +183,8 @@ impl PyTraining {
         let folder = trainer.folder().to_owned();
         Ok(Self { trainer: Mutex::new(Some(trainer)), folder })
     }
-    /// Trains until all steps are done, or `tell` asks for the end: `finished` or `stopped`. Ctrl-C ends it behind the step it is at, with a checkpoint.
+    /// Trains until all steps are complete (`finished`) or `tell` requests the end (`stopped`). Ctrl-C ends the run after the current step,
+    /// with a checkpoint.
     #[pyo3(signature = (tell=None, detect_anomaly=false))]
     fn run(&self, py: Python<'_>, tell: Option<Py<PyAny>>, detect_anomaly: bool) -> PyResult<&'static str> {
         let mut teller = Teller { tell, stop: false, exception: None };
@@ -203,39 +204,38 @@ impl PyTraining {
             Outcome::Stopped => "stopped",
         })
     }
-    /// Frees the model, and the run folder for others.
+    /// Frees the model and releases the run folder.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || {
             let place = self.trainer.try_lock();
-            let mut place =
-                place.map_err(|_| Error::format("the trainer is at work and cannot be closed"))?;
+            let mut place = place.map_err(|_| Error::format("the trainer is busy and cannot be closed"))?;
             drop(place.take());
             Ok(())
         })
     }
-    /// Its run folder.
+    /// The run folder.
     #[getter]
     fn folder(&self) -> PathBuf {
         self.folder.clone()
     }
-    /// Its settings as JSON.
+    /// Returns the settings as JSON.
     fn config(&self, py: Python<'_>) -> PyResult<String> {
         run(py, || self.with(|trainer| as_json(trainer.config())))
     }
-    /// Steps done, whether that is all, best validation loss with its step, tokens a second.
+    /// Completed steps, whether the run is finished, best validation loss with its step, tokens per second.
     fn state(&self, py: Python<'_>) -> PyResult<State> {
         run(py, || self.with(|t| Ok((t.step(), t.is_finished(), t.best(), t.tokens_per_s()))))
     }
-    /// Metrics of the last step as JSON, `null` before the first.
+    /// Returns the metrics of the last step as JSON, or `null` before the first step.
     fn last_metrics(&self, py: Python<'_>) -> PyResult<String> {
         run(py, || self.with(|trainer| as_json(&trainer.last_metrics())))
     }
-    /// The model's parameters by name; they share memory with the run's.
+    /// Returns the model's parameters by name. They share memory with the run.
     fn parameters(&self, py: Python<'_>) -> PyResult<Vec<(String, PyTensor)>> {
         let list = run(py, || self.with(|trainer| Ok(trainer.model().params().list().to_vec())))?;
         Ok(list.into_iter().map(|t| (t.name().unwrap_or_default().to_owned(), t.detach().into())).collect())
     }
-    /// The model's weights under the names of its family's files.
+    /// Returns the model's weights under the names that its family's files use.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
         let tensors = run(py, || {
             self.with(|trainer| trainer.model().state().iter().map(Planned::take).collect::<Result<Vec<_>>>())
@@ -244,13 +244,13 @@ impl PyTraining {
     }
 }
 
-/// Names of the presets.
+/// Returns the names of the presets.
 #[pyfunction]
 fn presets() -> Vec<&'static str> {
     netcl::train::config::PRESETS.to_vec()
 }
 
-/// What a run would be set to: all settings as JSON, from those that are given.
+/// Returns all settings of a run as JSON, resolved from the given ones.
 #[pyfunction]
 #[pyo3(signature = (settings, file=None))]
 fn train_config(py: Python<'_>, settings: &str, file: Option<PathBuf>) -> PyResult<String> {

@@ -1,4 +1,4 @@
-"""A tiny model that is trained once for the tests that need one: letters, and a chat template."""
+"""A tiny model of letters with a chat template, trained once for all tests that need it."""
 
 import functools
 import tempfile
@@ -16,7 +16,7 @@ def device():
 
 @functools.lru_cache(maxsize=None)
 def folder():
-    """A folder with text, and the run folder of a model of its letters."""
+    """Returns a folder with the text and the run folder of the model."""
     place = Path(tempfile.mkdtemp(prefix="netcl-tests-"))
     text = place / "text.txt"
     text.write_text(TEXT, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How netcl's operations are called with the samples of PyTorch's OpInfo: a name of netcl, the OpInfo, and a function of the sample's arguments."""
+"""Maps the samples of PyTorch's OpInfo to netcl's operations: netcl's name, the OpInfo, and a function of the sample's arguments."""
 
 import netcl as nc
 from netcl import ops
@@ -6,7 +6,7 @@ from netcl.array_api._manipulation import broadcast_shapes
 
 
 class Other(Exception):
-    """A sample that asks for what netcl has not; the text says what."""
+    """A sample that netcl does not support. The message is the reason."""
 
 
 def need(holds, what):
@@ -23,14 +23,14 @@ def unary(op):
 
 
 def numbers(*values):
-    """In the place of the samples' arguments, which are tensors only."""
+    """Replaces the samples' arguments, which are only tensors."""
     return [((value,), {}) for value in values]
 
 
 def binary(op):
     def call(x, y, **options):
         need(not options, "alpha or rounding_mode")
-        need(isinstance(y, nc.Tensor), "a number in the place of a tensor")
+        need(isinstance(y, nc.Tensor), "a number instead of a tensor")
         return op(x, y)
 
     return call
@@ -71,12 +71,12 @@ def along(op):
 
 
 def gelu(x, approximate="none"):
-    need(approximate == "none", "the other approximation")
+    need(approximate == "none", "another approximation")
     return ops.gelu(x)
 
 
 def gelu_tanh(x, approximate="none"):
-    need(approximate == "tanh", "the other approximation")
+    need(approximate == "tanh", "another approximation")
     return ops.gelu_tanh(x)
 
 
@@ -172,7 +172,7 @@ def linear_cross_entropy(x, matrix, target, bias=None, **options):
 
 
 def where(x, mask, other):
-    need(isinstance(other, nc.Tensor) and isinstance(mask, nc.Tensor), "a number in the place of a tensor")
+    need(isinstance(other, nc.Tensor) and isinstance(mask, nc.Tensor), "a number instead of a tensor")
     return ops.where_cond(mask, x, other)
 
 
@@ -198,14 +198,14 @@ def cumsum(x, dim, dtype=None):
 
 
 def by_number(op):
-    """Operations along an axis by numbers, of which PyTorch also takes a single value or a rule."""
+    """Wraps operations along an axis by indices. PyTorch also accepts a single value or a reduction."""
 
     def call(x, dim, ids, source=None, reduce=None, sparse_grad=False):
         need(x.ndim > 0 and ids.ndim == x.ndim, "a tensor without axes")
-        need(reduce is None and (source is None or isinstance(source, nc.Tensor)), "a rule, or a value in the place of a tensor")
+        need(reduce is None and (source is None or isinstance(source, nc.Tensor)), "a reduction, or a value instead of a tensor")
         if source is None:
             return op(x, ids, dim)
-        need(source.shape == ids.shape, "a source that is larger than the numbers")
+        need(source.shape == ids.shape, "a source that is larger than the indices")
         return op(x, ids, source, dim)
 
     return call
@@ -229,7 +229,7 @@ def argmax(x, dim=None, keepdim=False):
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     need(attn_mask is None and dropout_p == 0.0, "a mask or dropout")
     need(q.ndim == 4, "not four axes")
-    need(not is_causal or q.shape[-2] == k.shape[-2], "causal with other keys than queries, which PyTorch aligns at the start")
+    need(not is_causal or q.shape[-2] == k.shape[-2], "causal with different numbers of keys and queries, which PyTorch aligns at the start")
     need(q.shape[-1] == v.shape[-1], "values of another size than keys")
     return ops.attention(q, k, v, is_causal, scale)
 
@@ -314,13 +314,13 @@ def pad(x, pad, mode="constant", value=None):
 
 
 def one_hot(ids, num_classes=-1):
-    need(num_classes > 0, "classes that are counted")
+    need(num_classes > 0, "a number of classes that must be computed")
     return ops.one_hot(ids, num_classes)
 
 
 def interpolate(mode):
     def call(x, size=None, scale_factor=None, mode=None, align_corners=None, recompute_scale_factor=None, antialias=False):
-        need(x.ndim == 4 and size is not None and not antialias, "no images, or a factor in the place of a size")
+        need(x.ndim == 4 and size is not None and not antialias, "not images, or a factor instead of a size")
         return ops.interpolate(x, tuple_of(size, 2), how, bool(align_corners))
 
     how = mode
@@ -339,7 +339,7 @@ def loss(op):
 
 
 def cat(xs, dim=0):
-    need(len({x.ndim for x in xs}) == 1, "an empty tensor of one axis, which PyTorch takes for nothing")
+    need(len({x.ndim for x in xs}) == 1, "an empty tensor of one axis, which PyTorch ignores")
     return ops.cat(xs, dim)
 
 
@@ -366,7 +366,7 @@ def chunk(x, count, dim=0):
 
 def compared(op):
     def call(x, y):
-        need(isinstance(y, nc.Tensor), "a number in the place of a tensor")
+        need(isinstance(y, nc.Tensor), "a number instead of a tensor")
         return op(x, y)
 
     return call
@@ -384,7 +384,7 @@ def permute(x, *dims):
     return ops.permute(x, tuple(d % x.ndim for d in sizes(dims)))
 
 
-# netcl's operation → OpInfo's name, variant, call, and other arguments in the place of the samples'.
+# netcl's operation → OpInfo's name, variant, call, and arguments that replace those of the samples.
 MAPPED = {
     **{name: [(name, "", unary(getattr(ops, name)))] for name in ("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "abs", "square", "sin", "cos")},
     **{name: [(f"nn.functional.{name}", "", unary(getattr(ops, name)))] for name in ("relu", "silu", "mish")},
@@ -476,15 +476,15 @@ def pad_of(x, amounts, value):
     return pad(x, amounts, value=value)
 
 
-RANDOM = "it draws random numbers; the same draws as on every other device are what its own tests want"
-DECODING = "a step of decoding with a cache, which PyTorch has not"
-BLOCK = "several operations in one, each of which is here by itself"
+RANDOM = "draws random numbers; its own tests compare them between devices"
+DECODING = "a decoding step with a cache, which PyTorch does not have"
+BLOCK = "combines several operations, which are tested separately"
 NONE = "PyTorch has no such function"
-# Without a gradient here, and why.
+# Operations without a gradient, with the reason.
 NO_GRADIENT = {
-    "topk": "the values are what a sampler reads; embedding or index_select by the indices has a gradient",
+    "topk": "a sampler reads the values; embedding or index_select with the indices has a gradient",
 }
-# Without an OpInfo, and why.
+# Operations without an OpInfo, with the reason.
 UNMAPPED = {
     "residual_layer_norm": BLOCK,
     "residual_rms_norm": BLOCK,

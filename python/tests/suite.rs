@@ -1,5 +1,5 @@
-//! The tests of the Python package, on the module of this build: a process of pytest for each file. `make python` also builds the wheel and checks
-//! types.
+//! Runs the tests of the Python package with the module of this build: one pytest process per file. `make python` also builds the wheel and
+//! checks types.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // tests
 
@@ -20,14 +20,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The module beside the folder of test programs.
+/// Returns the module in the folder of test programs.
 fn module() -> PathBuf {
     let name = format!("{}_netcl{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let test = std::env::current_exe().unwrap();
     test.ancestors().skip(1).map(|folder| folder.join(&name)).find(|path| path.is_file()).unwrap()
 }
 
-/// A Python with pytest and NumPy.
+/// Returns a Python with pytest and NumPy.
 fn python() -> Option<String> {
     let named = ["NETCL_CLIENTS", "NETCL_PYTHON"].iter().find_map(|name| std::env::var(name).ok());
     let python = named.unwrap_or_else(|| "python3".into());
@@ -37,9 +37,7 @@ fn python() -> Option<String> {
 
 fn run(file: &str) {
     let Some(python) = python() else {
-        eprintln!(
-            "skipped: no Python with pytest and numpy; NETCL_CLIENTS=$(tools/serve_python.sh) names one"
-        );
+        eprintln!("skipped: no Python with pytest and numpy; set NETCL_CLIENTS=$(tools/serve_python.sh)");
         return;
     };
     let (folder, package) = (tempfile::tempdir().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")));
@@ -53,7 +51,7 @@ fn run(file: &str) {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    // All of the file was skipped, as it is without PyTorch.
+    // All tests of the file were skipped, for example without PyTorch.
     if done.status.code() == Some(5) {
         eprintln!("skipped: {}", String::from_utf8_lossy(&done.stdout));
         return;

@@ -1,4 +1,4 @@
-"""The names of OCL-LLM, and its listings: a training loop, checkpoints, the script."""
+"""OCL-LLM's names and its listings: a training loop, checkpoints, and the script."""
 
 import os
 import pickle
@@ -72,8 +72,9 @@ def test_tensors_have_their_methods_and_gradients():
         z.to_host()
 
 
-# The training loop of seed 000, in words of our own: the whole of a step is there (forward, loss and backward in one call, step), on text that a model of this size learns by
-# heart. Its logits.backward(gradient) with a gradient made on the host is what cross_entropy_loss_and_backward does on the device.
+# The training loop of seed 000, rewritten: a whole step (forward, loss and backward in one call, optimizer step) on text that a model of this
+# size memorizes. Seed 000 computes the gradient on the host and calls logits.backward(gradient); cross_entropy_loss_and_backward does this on
+# the device.
 def test_the_training_loop_learns():
     tokenizer = ocl.TinyTokenizer.of_text("hello world")
     text = np.asarray(tokenizer.encode("hello world " * 8), dtype=np.int32)
@@ -186,7 +187,7 @@ def test_the_script_trains_saves_and_goes_on(tmp_path):
     assert first.returncode == 0 and "epoch 2: validation loss" in first.stdout, first.stderr
     assert (tmp_path / "kept" / "model.npz").exists()
     more = run("--num_epochs", "3", "--load_checkpoint", "kept/model.npz")
-    assert more.returncode == 0 and "going on behind epoch 2" in more.stdout and "epoch 3: validation loss" in more.stdout, more.stderr
+    assert more.returncode == 0 and "resuming after epoch 2" in more.stdout and "epoch 3: validation loss" in more.stdout, more.stderr
     whole = run("--num_epochs", "3", "--save_dir", "whole")
     assert whole.stdout.splitlines()[-1] == more.stdout.splitlines()[-1]
     wrong = run("--gpu_id", "nothing:7")

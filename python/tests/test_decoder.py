@@ -1,4 +1,4 @@
-"""Decoders of every family in Python: gradients, files, loops of one's own."""
+"""Decoders of every family in Python: gradients, files, and custom training loops."""
 
 import models
 import numpy as np
@@ -63,7 +63,7 @@ def test_a_loop_of_ones_own_with_a_captured_step_learns():
     ids, targets = batch()
     losses = [step(ids, targets).item() for _ in range(40)]
     assert losses[0] > 3.5 and losses[-1] < 1.0
-    # The same steps without a graph have the same bits.
+    # The same steps without a graph give the same bits.
     again = nc.nn.Decoder("qwen3", **SIZES, seed=2)
     optimizer = nc.optim.AdamW(again.named_parameters(), lr=3e-3)
     optimizer.clip_grad_norm(1.0)
@@ -89,7 +89,7 @@ def test_a_decoder_within_a_module_is_trained():
     names = [n for n, _ in model.named_parameters()]
     assert "decoder.model.embed_tokens.weight" in names and "head.weight" in names
     before = model.decoder.state_dict()["model.embed_tokens.weight"].numpy()
-    model.decoder.freeze_head = None  # attributes of one's own are allowed
+    model.decoder.freeze_head = None  # custom attributes are allowed
     trained = [(n, p) for n, p in model.named_parameters() if "lm_head" not in n]
     optimizer = nc.optim.AdamW(trained, lr=1e-2)
     ids, classes = batch()[0], nc.tensor([0, 2])

@@ -1,4 +1,4 @@
-"""The code of docs/python.md gives what stands below it."""
+"""Checks that the code of docs/python.md gives the output shown below it."""
 
 import contextlib
 import doctest

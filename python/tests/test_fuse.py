@@ -13,7 +13,7 @@ def device():
 
 
 def launched(f, *args):
-    """What `f` gives, and how many kernels it took."""
+    """Returns the result of `f` and the number of kernels that it launched."""
     f(*args)
     before = device().launches
     made = f(*args)
@@ -65,7 +65,7 @@ def test_a_block_is_computed_when_something_uses_it():
         np.testing.assert_array_equal(y[1:].numpy(), [5, 7])
         z = (y * y).exp().log()
         assert z.shape == (3,)
-        # What is overwritten is read before.
+        # Pending reads finish before a tensor is overwritten.
         before = x + 10
         x.copy_(nc.zeros(3))
     np.testing.assert_allclose(z.numpy(), [9, 25, 49], rtol=1e-5)
@@ -94,7 +94,7 @@ def test_trees_and_sources_are_shown():
     fused = nc.fuse(lambda x: x * x + 1)
     text = fused.explain(x)
     assert "__kernel void" in text and text.count("__kernel void") == 1
-    # Within another block it is part of that.
+    # A nested block is part of the outer block.
     with nc.fuse(explain=True) as outer:
         assert fused.explain(x) == ""
         z = x.sigmoid()
@@ -108,19 +108,19 @@ def test_errors_are_those_of_the_operations_and_of_the_block():
         with nc.fuse():
             y = x + 1
             y + nc.ones(4)
-    assert y.tolist() == [2, 2, 2], "what was left is computed"
+    assert y.tolist() == [2, 2, 2], "pending results are computed"
     with pytest.raises(KeyError, match="own"):
         with nc.fuse():
             z = x * 3
             raise KeyError("own")
     assert z.tolist() == [3, 3, 3]
-    with pytest.raises(ValueError, match="gives way"):
+    with pytest.raises(ValueError, match="generator or coroutine"):
 
         @nc.fuse
         def yields():
             yield x + 1
 
-    with pytest.raises(ValueError, match="gives way"):
+    with pytest.raises(ValueError, match="generator or coroutine"):
 
         @nc.fuse
         async def waits():
@@ -135,7 +135,7 @@ def test_errors_are_those_of_the_operations_and_of_the_block():
     outer.__exit__(None, None, None)
     with pytest.raises(IndexError):
         inner.__exit__(None, None, None)
-    # Its depth is known to nobody any more; the thread's scope is ended by hand.
+    # The block's depth is lost, so the test closes the thread's scope itself.
     nc._netcl.exit_lazy(1)
 
 
@@ -177,7 +177,7 @@ def test_threads():
     thread.start()
     thread.join()
     assert found["own"] == [9] * 8
-    # A block that is never ended does not harm the thread's end.
+    # A thread can end with an open block.
     thread = threading.Thread(target=lambda: nc.fuse().__enter__())
     thread.start()
     thread.join()

@@ -1,4 +1,4 @@
-"""Captured steps give the bits of steps that are not."""
+"""Captured steps give the same bits as steps that are not captured."""
 
 import collections
 
@@ -71,7 +71,7 @@ def test_train_and_eval_are_two_graphs():
     model.eval()
     assert run(x).tolist() == [1] * 3
     model[1].train()
-    assert run(x).tolist() == [2] * 3, "a module within the one that is called"
+    assert run(x).tolist() == [2] * 3, "a nested module"
     assert run(nc.full((3,), 5.0)).tolist() == [10] * 3
 
 
@@ -130,7 +130,7 @@ def test_a_parameter_within_a_list_stays_itself():
 def test_a_graph_by_hand():
     x = nc.tensor([1.0, 2.0])
     graph = nc.Graph(lambda x: x.square().exp(), x)
-    assert graph.commands[0] == 1, "captured graphs fuse what needs no gradient"
+    assert graph.commands[0] == 1, "captured graphs fuse operations that need no gradient"
     again = graph(nc.tensor([0.0, 1.0]))
     np.testing.assert_allclose(again.numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
     assert graph(x) is again

@@ -1,4 +1,4 @@
-"""Operations on two levels, and memory that is freed where a block ends."""
+"""Operations on device tensors and host arrays, and memory that is freed at the end of a block."""
 
 import gc
 import time
@@ -16,7 +16,7 @@ def array(*shape):
 
 
 def live():
-    """Bytes and buffers in use, once threads of models that nothing refers to any more have freed theirs."""
+    """Returns bytes and buffers in use, after the threads of unreferenced models have freed their memory."""
     device, found = nc.default_device(), []
     while len(found) < 2 or found[-1] != found[-2]:
         gc.collect()
@@ -41,7 +41,7 @@ def attention(qkv, heads, causal=True):
 
 
 def slope(f, x, dy, h=1e-3):
-    """The gradient of ``(f(x) * dy).sum()`` by central differences in double precision."""
+    """Computes the gradient of ``(f(x) * dy).sum()`` with central differences in double precision."""
     x = x.astype(np.float64)
     out = np.zeros_like(x)
     for at in np.ndindex(x.shape):
@@ -87,7 +87,7 @@ def test_norm_gelu_and_residual():
     assert np.array_equal(both[0], dy) and np.array_equal(both[1], dy)
     on = nc.hybrid.residual_backward(nc.tensor(dy))
     on[0].copy_(nc.zeros(4, 6))
-    assert np.array_equal(on[1].numpy(), dy)  # each has memory of its own
+    assert np.array_equal(on[1].numpy(), dy)  # each has separate memory
     with pytest.raises(ValueError, match="approximate"):
         nc.hybrid.gelu(x, "fast")
 
@@ -125,7 +125,7 @@ def test_host_calls_free_everything_also_where_they_raise():
         try:
             nc.hybrid.matmul(array(8, 8), array(7, 8))
         except nc.errors.ShapeError as e:
-            kept.append(e)  # its frames refer to tensors
+            kept.append(e)  # the exception's frames refer to tensors
     assert len(kept) == 3 and live() == before
     with pytest.raises(TypeError, match="together"):
         nc.hybrid.matmul(nc.ones(2, 2), array(2, 2))
@@ -152,7 +152,7 @@ def test_a_scope_frees_what_was_made_in_it_although_names_are_left():
         with pytest.raises(nc.errors.LaunchError, match="scope"):
             use()
     assert a.shape == (64, 64)
-    # Others get the memory; what is left of the freed ones does not disturb them.
+    # Other tensors reuse the memory; the remains of the freed tensors do not disturb them.
     fresh = [nc.full((64, 64), float(i)) for i in range(4)]
     del a, b
     gc.collect()
@@ -224,17 +224,18 @@ def test_a_tensor_can_be_freed_by_itself():
     assert free_memory(x)  # a second time does nothing
 
 
-# The listings of seed 004 in Python's words. Its product shows [[2.6 3.2] [5.6 7.2]], which is neither x w + b nor x wᵀ + b of the numbers in it: here it is x w + b.
+# The listings of seed 004 in Python. Its product shows [[2.6 3.2] [5.6 7.2]], which is neither x w + b nor x wᵀ + b of its numbers; here it is
+# x w + b.
 def test_the_listings_of_calls_with_lists():
     y = nc.hybrid.matmul([[1.0, 2.0], [3.0, 4.0]], [[0.5, 0.5], [1.0, 1.0]], [0.1, 0.2])
     assert np.allclose(y, [[2.6, 2.7], [5.6, 5.7]], atol=1e-6)
-    # The same as a pipeline on the device, whose parts are freed at its end.
+    # The same as a pipeline on the device, whose tensors are freed at its end.
     with nc.scope() as pipeline:
         x, w, b = nc.tensor([[1.0, 2.0], [3.0, 4.0]]), nc.tensor([[0.5, 0.5], [1.0, 1.0]]), nc.tensor([0.1, 0.2])
         h = nc.hybrid.matmul(x, w, b)
         host = nc.hybrid.gelu(h).numpy()
     assert pipeline.freed == 4 and np.allclose(host, nc.hybrid.gelu(y), atol=1e-6)
-    # Attention: the forward's cache lives on the device until the backward has used it.
+    # Attention: the forward's cache stays on the device until the backward has used it.
     qkv = [[0.1 * (i + j) for j in range(12)] for i in range(4)]
     out, cache = nc.hybrid.attention(qkv, 2)
     dqkv = nc.hybrid.attention_backward([[1.0] * 4 for _ in range(4)], cache)

@@ -1,4 +1,4 @@
-"""Integers, masks, masks as indices, writes to parts, powers of tensors, and the array API's namespace."""
+"""Integers, masks, masks as indices, writes to slices, powers of tensors, and the array API's namespace."""
 
 import operator
 import pickle
@@ -84,7 +84,7 @@ def test_a_mask_is_a_byte_an_element(device, tmp_path):
     a[1:3, 5:8] = False
     mask[mask] = True
     assert (mask.numpy() == a).all() and (~mask).sum().item() == (~a).sum()
-    # Bytes that are no 0 are 1, and pickles of masks with 32 bits an element are read.
+    # Nonzero bytes become 1, and pickles of masks with 32 bits per element can be read.
     mask._set_bytes(bytes([7] * a.size))
     assert mask._bytes() == bytes([1] * a.size)
     assert nc._host.rebuild(np.array([1, 0, 256], "<u4").tobytes(), (3,), "bool", "sim", False).tolist() == [True, False, True]

@@ -1,4 +1,4 @@
-"""Functions and kernels of one's own, with their gradients."""
+"""Custom functions and kernels, with their gradients."""
 
 import gc
 import weakref
@@ -111,7 +111,7 @@ def test_what_a_function_kept_is_freed():
 
 
 SOFTMAX = """
-// One work-group a row: its maximum, the sum of exponentials, and the quotients.
+// One work-group per row: maximum, sum of exponentials, and quotients.
 __kernel void softmax(__global const T *x, __global T *y, __local float *part, const uint n) {
   const uint row = get_group_id(0), i = get_local_id(0), size = get_local_size(0);
   float top = -INFINITY;
@@ -219,7 +219,7 @@ def test_results_shapes_and_numbers():
         (lambda: copy()(nc.tensor([1])), TypeError, "x is int32, expected float32 for float"),
         (lambda: copy()(nc.ones(1)), ValueError, "n is missing"),
         (lambda: copy()(nc.ones(1), n=1, m=2), ValueError, "no parameter m"),
-        (lambda: copy()(nc.ones(1), n=1.5), ValueError, "1.5 is no uint"),
+        (lambda: copy()(nc.ones(1), n=1.5), ValueError, "1.5 is not a valid uint"),
         (lambda: copy()(nc.ones(1, requires_grad=True), n=1), NotImplementedError, "the kernel has none"),
         (lambda: copy("y[0] = nothing;")(nc.ones(1), n=1), nc.errors.BuildError, "nothing"),
     ],

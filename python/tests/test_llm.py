@@ -61,7 +61,7 @@ def test_a_stream_gives_the_text_in_pieces_and_can_be_ended():
     assert endless.result.finish == "stopped" and len(endless.result.tokens) < 100_000
     dropped = llm.stream("the ", 1_000_000, greedy=True)
     next(dropped)
-    del dropped  # the model does not go on for nobody
+    del dropped  # the model stops, because nothing reads its text
     assert llm.generate("the ", 10, greedy=True).text == "".join(pieces)
 
 
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_an_exception_with_words():
         nc.LLM("nowhere.gguf", device=models.device())
     with pytest.raises(TypeError, match="activations"):
         nc.LLM(llm.path, device=models.device(), activations="int3")
-    # After all that it works as before.
+    # The model still works after these errors.
     assert len(llm.generate("the ", 3).tokens) == 3
 
 

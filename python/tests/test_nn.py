@@ -1,4 +1,4 @@
-"""Modules, optimizers, data and files, beside formulas in NumPy."""
+"""Modules, optimizers, data and files, compared with formulas in NumPy."""
 
 import copy
 import os
@@ -36,7 +36,7 @@ def test_parameters_are_found_by_name():
     net.a.bias = None
     assert [n for n, _ in net.named_parameters()] == ["a.weight", "b.1.weight"]
     net.b[1].weight = net.a.weight
-    assert [n for n, _ in net.named_parameters()] == ["a.weight"], "a tied parameter is one"
+    assert [n for n, _ in net.named_parameters()] == ["a.weight"], "a tied parameter appears once"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         net.nothing
 
@@ -59,7 +59,7 @@ def test_states_go_from_one_module_to_another():
     state = one.state_dict()
     del state["scale"]
     state["more"] = nc.zeros(1)
-    with pytest.raises(nc.errors.FormatError, match=r"missing are \['scale'\], unknown are \['more'\]"):
+    with pytest.raises(nc.errors.FormatError, match=r"missing names \['scale'\], unknown names \['more'\]"):
         other.load_state_dict(state)
     assert other.load_state_dict(state, strict=False) == (["scale"], ["more"])
     with pytest.raises(nc.errors.FormatError, match="a.weight has shape"):

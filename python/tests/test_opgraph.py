@@ -28,7 +28,7 @@ def made():
 
 
 def metadata(path, **changes):
-    """Writes the file anew with other metadata."""
+    """Writes the file again with changed metadata."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
@@ -57,7 +57,7 @@ def test_a_module_as_a_graph_for_any_rows(tmp_path):
         for expected, y, z in zip(net(x, scale), graph(x, scale), there(x, scale)):
             np.testing.assert_allclose(y.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
             assert y.tolist() == z.tolist() and not y.requires_grad
-    # Weights are read by any reader of safetensors.
+    # Any reader of safetensors can read the weights.
     stored = nc.load(str(path))
     np.testing.assert_array_equal(stored["inner.weight"].numpy(), net.inner.weight.numpy())
 
@@ -88,7 +88,7 @@ def test_pictures_text_and_memory():
     memory = graph.memory()
     assert "planned" in str(memory) and memory.weights == 48 and memory.inputs == 2 * 7 * 4
     assert 0 < memory.peak <= memory.unshared
-    # Weights are those of then.
+    # Weights have their values from recording.
     w.copy_(nc.zeros(3, 4))
     assert graph(nc.ones(2, 3), nc.zeros(2, 4)).tolist() == [[3] * 4] * 2
 
@@ -169,9 +169,9 @@ def test_broken_and_newer_files_are_refused_by_name(tmp_path):
     with pytest.raises(nc.errors.FormatError, match="graph.safetensors.*not a whole safetensors file"):
         nc.OpGraph.load(path)
     nc.save({"a": nc.ones(2)}, str(path))
-    with pytest.raises(nc.errors.FormatError, match="no graph of operations"):
+    with pytest.raises(nc.errors.FormatError, match="not a graph of operations"):
         nc.OpGraph.describe(path)
-    # A weight's bytes are looked at when they are read.
+    # A weight's bytes are checked when they are read.
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     broken = nc.OpGraph.load(path)
     with pytest.raises(nc.errors.FormatError, match="constant.0"):

@@ -1,6 +1,6 @@
-"""Every operation beside PyTorch's, on the samples of its OpInfo: values and gradients in float32. Skipped where PyTorch is not installed.
+"""Compares every operation with PyTorch on the samples of its OpInfo: values and gradients in float32. Skipped if PyTorch is not installed.
 
-A sample passes, or asks for what netcl has not (`Other` in opinfo_map.py, with the reason), or is in `KNOWN` below.
+A sample passes, or needs something that netcl does not support (`Other` in opinfo_map.py, with the reason), or is in `KNOWN` below.
 """
 
 from collections import Counter
@@ -16,19 +16,19 @@ methods = pytest.importorskip("torch.testing._internal.common_methods_invocation
 
 INFOS = {(info.name, info.variant_test_name): info for info in methods.op_db}
 
-# Samples that fail and why: operation, parts of the message, reason.
+# Samples that fail: operation, parts of the message, reason.
 KNOWN = [
     (
         "layer_norm",
         ("input=Tensor[size=(1,)", "gradient"),
-        "a row of one element, whose gradient, 0, comes out as a rounding error of 1 / sqrt(eps) = 316",
+        "a row of one element: its gradient, 0, becomes a rounding error times 1 / sqrt(eps) = 316",
     ),
-    ("pad", ("input=Tensor[size=(0, 3, 3)", "nothing this tensor was made from needs a gradient"), "a tensor without elements, whose gradient has none"),
+    ("pad", ("input=Tensor[size=(0, 3, 3)", "this tensor does not depend on anything that needs a gradient"), "a tensor without elements has an empty gradient"),
 ]
 
 
 class Pairs:
-    """Tensors of PyTorch and what they are here."""
+    """PyTorch tensors and their netcl counterparts."""
 
     def __init__(self):
         self.leaves = []
@@ -75,7 +75,7 @@ def examine(info, call, sample, gradients, name):
     if not seen or not pairs.leaves:
         return
     if name in opinfo_map.NO_GRADIENT:
-        assert not any(a.requires_grad for a, _ in seen), f"{name} has a gradient by now"
+        assert not any(a.requires_grad for a, _ in seen), f"{name} has a gradient; remove it from NO_GRADIENT"
         return
     generator = torch.Generator().manual_seed(1)
     weights = [torch.randn(b.shape, generator=generator, dtype=torch.float32) for _, b in seen]
@@ -94,7 +94,7 @@ def examine(info, call, sample, gradients, name):
 
 
 def with_arguments(samples, instead):
-    """Samples with other arguments, where there are some."""
+    """Yields samples with other arguments, if there are any."""
     for sample in samples:
         if not instead:
             yield sample

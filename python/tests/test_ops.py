@@ -1,4 +1,4 @@
-"""Every operation of the registry, as function and as method."""
+"""Every operation of the registry, as a function and as a method."""
 
 import inspect
 
@@ -22,7 +22,7 @@ def test_every_operation_is_here_with_its_documentation():
 
 
 def test_every_operation_has_an_opinfo_or_says_why_not():
-    """test_opinfo.py compares those that have one, where PyTorch is installed."""
+    """test_opinfo.py compares the operations with an OpInfo, if PyTorch is installed."""
     assert set(opinfo_map.MAPPED) | set(opinfo_map.UNMAPPED) == set(ops.__all__)
     assert not set(opinfo_map.MAPPED) & set(opinfo_map.UNMAPPED)
 
@@ -44,7 +44,7 @@ def test_attributes_by_place_and_by_name():
 def test_a_wrong_call_says_what_is_wrong():
     x = nc.ones(2, 2)
     for call, kind, words in [
-        (lambda: ops.softmax(x, axes=0), TypeError, "no argument \"axes\", there are x, axis"),
+        (lambda: ops.softmax(x, axes=0), TypeError, "no argument \"axes\", expected one of x, axis"),
         (lambda: ops.softmax(x, 0, axis=0), TypeError, "axis is given twice"),
         (lambda: ops.softmax(x, 0, 1), TypeError, "3 arguments, at most 2"),
         (lambda: ops.softmax(3), TypeError, "x is int, expected a netcl.Tensor"),

@@ -1,4 +1,4 @@
-"""The package within a process: threads, signals, forks, memory."""
+"""The package within a process: threads, signals, forks and memory."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_a_forked_process_is_told_what_to_do():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_ends_waiting_and_leaves_a_usable_device():
-    # A product on the simulated GPU takes seconds; reading its result waits.
+    # A product on the simulated GPU takes seconds, and reading its result waits for it.
     code = """
         import os, signal, sys, threading, time
         import netcl as nc
@@ -110,7 +110,7 @@ def test_ctrl_c_ends_waiting_and_leaves_a_usable_device():
 
 
 def test_many_steps_keep_memory_flat():
-    # In a separate process, so that nothing that other tests left is freed meanwhile.
+    # In a separate process, so that no memory of other tests is freed meanwhile.
     code = """
         import gc, os
         import netcl as nc

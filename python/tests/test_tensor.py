@@ -1,4 +1,4 @@
-"""Tensors beside NumPy: creation, operators, indexing, conversion."""
+"""Tensors compared with NumPy: creation, operators, indexing and conversion."""
 
 import copy
 import gc

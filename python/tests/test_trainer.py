@@ -1,4 +1,4 @@
-"""Runs of the trainer from Python are those of the command line."""
+"""Training runs from Python equal runs of the command line."""
 
 import io
 import json
@@ -19,7 +19,7 @@ SETTINGS = {"steps": 6, "eval_every": 3, "eval_batches": 2, "sample_every": 0, "
 
 
 def program():
-    """The command line's program: that of NETCL_PROGRAM, or one that was built here."""
+    """Returns the command-line program: NETCL_PROGRAM, or a program built in this tree."""
     target = Path(__file__).parents[2] / "target"
     places = [os.environ.get("NETCL_PROGRAM"), target / "release" / "netcl", target / "debug" / "netcl", shutil.which("netcl")]
     return next((str(p) for p in places if p and Path(p).exists()), None)
@@ -39,7 +39,7 @@ def begin(tmp_path, name, **settings):
 
 def test_a_run_has_the_bits_of_the_command_line(tmp_path):
     if program() is None:
-        pytest.skip("no netcl program here")
+        pytest.skip("no netcl program was found")
     trainer = begin(tmp_path, "python")
     assert trainer.run() == "finished"
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
@@ -158,7 +158,7 @@ def test_a_bar_shows_rate_time_left_and_what_else():
     now[0] = 2.0
     bar.update(4, info={"loss": 0.123456, "acc": 1})
     assert bar.line() == "epoch 2/3 |████······| 4/10 40% 2 it/s  ETA 3s  loss 0.1235  acc 1"
-    assert shown.getvalue() == ""  # where there is no terminal, every ten seconds
+    assert shown.getvalue() == ""  # without a terminal, a line every ten seconds
     now[0] = 12.0
     bar.update(info={"it/s": 5.0})
     assert bar.step == 5 and bar.line().endswith("5 it/s  ETA 1s  loss 0.1235  acc 1") and shown.getvalue().count("\n") == 1

@@ -1,4 +1,4 @@
-// The folders of tests/goldens/decoder, each a test in decoder.rs and two in families.rs. Included by both.
+// The folders of tests/goldens/decoder. Each is a test in decoder.rs and two tests in families.rs, which both include this file.
 macro_rules! with_families {
     ($then:ident) => {
         $then! {

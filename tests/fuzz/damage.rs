@@ -1,8 +1,8 @@
-//! What becomes of a file: bytes flipped, cut, doubled; fields of its structure set to what nobody expects.
+//! Damages files: flips, cuts and duplicates bytes, and sets fields of the structure to unexpected values.
 
 use serde_json::{Value, json};
 
-/// How a file is built.
+/// Structure of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Gguf,
@@ -24,7 +24,7 @@ impl Kind {
     }
 }
 
-/// splitmix64: neighbouring seeds give unrelated numbers.
+/// splitmix64: similar seeds give unrelated numbers.
 pub struct Draw(u64);
 
 impl Draw {
@@ -45,7 +45,7 @@ impl Draw {
         all[self.below(all.len())].clone()
     }
 
-    /// A number that sizes and counts break on.
+    /// Returns a number that is likely to break sizes and counts.
     fn extreme(&mut self, old: u64) -> u64 {
         match self.below(10) {
             0 => old.wrapping_add(1),
@@ -84,7 +84,7 @@ impl Draw {
         }
     }
 
-    /// Mostly within the first `head` bytes, which are what is parsed.
+    /// Damages bytes, mostly in the first `head` bytes, which are parsed.
     fn bytes(&mut self, bytes: &mut Vec<u8>, head: usize) {
         for _ in 0..=self.below(4) {
             let within = if self.below(8) == 0 { bytes.len() } else { head.min(bytes.len()) };
@@ -120,13 +120,13 @@ impl Draw {
         }
     }
 
-    /// A count, length, type or offset of a GGUF header becomes another.
+    /// Changes a count, length, type or offset of a GGUF header.
     fn gguf(&mut self, bytes: &mut [u8]) {
         let fields = fields(bytes);
         if fields.is_empty() {
             return;
         }
-        // Half of them values, which leave the structure whole, so that what lies behind it is reached.
+        // Half of the changes affect values, which keep the structure intact, so that later parts are reached.
         let values: Vec<_> = fields.iter().filter(|(.., value)| *value).copied().collect();
         let only = !values.is_empty() && self.below(2) == 0;
         let (at, size, value) = self.of(if only { &values } else { &fields });
@@ -167,7 +167,7 @@ impl Draw {
         }
     }
 
-    /// A value somewhere in `json` becomes another, or a key another or none.
+    /// Changes a value in `json`, or renames or removes a key.
     fn json(&mut self, json: &mut Value) {
         let deeper = self.below(5) > 0;
         match json {
@@ -247,7 +247,7 @@ impl Draw {
         ])
     }
 
-    /// Pieces of templates put in, taken out and doubled.
+    /// Inserts, removes and duplicates pieces of templates.
     fn text(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..self.of(&[1, 1, 1, 2, 4]) {
             if self.below(4) == 0 {
@@ -256,7 +256,7 @@ impl Draw {
             }
             let mut at = self.below(bytes.len() + 1);
             if self.below(2) == 0 {
-                // Behind a tag, where a statement may stand.
+                // Inserts after a tag, where a statement is allowed.
                 let closes = |pair: &[u8]| pair == b"%}" || pair == b"}}";
                 at += bytes[at..].windows(2).position(closes).map_or(0, |next| next + 2);
                 let piece = self.of(&PIECES[..STATEMENTS]);
@@ -271,10 +271,10 @@ impl Draw {
     }
 }
 
-/// Of [`PIECES`], those that may stand anywhere in a template.
+/// Number of [`PIECES`] that are allowed anywhere in a template.
 const STATEMENTS: usize = 34;
 
-/// What templates are made of, and what stretches them.
+/// Pieces of templates, including some that need much time or memory.
 const PIECES: [&str; 60] = [
     "{% for x in range(100000000) %}{{ x }}{% endfor %}",
     "{% for x in messages %}{% for y in x %}{{ loop.index0 }}{{ y }}{% endfor %}{% endfor %}",
@@ -338,15 +338,15 @@ const PIECES: [&str; 60] = [
     "~",
 ];
 
-/// `size` bytes as a number.
+/// Reads `size` bytes as a number.
 fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
     bytes.get(at..at + size).unwrap_or_default().iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-/// A place in a header, its size, and whether it is a value rather than a count, length, type or offset.
+/// Position in a header, size, and whether it is a value instead of a count, length, type or offset.
 type Field = (usize, usize, bool);
 
-/// The fields of a GGUF header that can still be followed.
+/// Returns the fields of a GGUF header that can still be parsed.
 fn fields(bytes: &[u8]) -> Vec<Field> {
     let mut out = vec![(4, 4, false), (8, 8, false), (16, 8, false)];
     let (tensors, keys, mut at) = (number(bytes, 8, 8), number(bytes, 16, 8), 24);

@@ -1,4 +1,4 @@
-//! Readers of the files next to a model's weights: SentencePiece's own file, generation settings, pooling; and of the state of a checkpoint.
+//! Readers of the files next to a model's weights (SentencePiece files, generation settings, pooling), and of a checkpoint's state.
 
 use super::readers::Reader;
 use super::seeds::decoder;
@@ -13,7 +13,7 @@ use netcl::tensor::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// All of them.
+/// All readers of this file.
 pub static FOLDERS: [Reader; 4] = [
     Reader { name: "sentencepiece", seeds: "model", files: &[PIECES], read: sentencepiece },
     Reader { name: "generation", seeds: "model", files: &[GENERATION], read: generation },
@@ -27,10 +27,10 @@ const POOLING: &str = "1_Pooling/config.json";
 const BERT: &str = "sentence_bert_config.json";
 const STATE: &str = "state.json";
 
-/// Tokens of the smallest models' vocabulary.
+/// Size of the smallest models' vocabulary.
 const TOKENS: usize = 40;
 
-/// The GGUF file of a folder's model.
+/// Converts a folder's model to a GGUF file.
 fn file_of(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("made.gguf");
     let options = model::Options { mix: Mix::named("f32")?, importance: None };
@@ -42,12 +42,12 @@ fn opened(path: &Path) -> Result<LoadedModel> {
     LoadedModel::open(path, &test_device().unwrap(), Options::default(), &mut |_| Ok(()))
 }
 
-/// The score of a piece.
+/// Returns the score of a piece.
 fn score(piece: usize) -> f32 {
     -0.25 - piece as f32
 }
 
-/// A damaged file counts as one of another model, whose scores are not taken; that is refused here.
+/// A damaged file is treated like one of another model, whose scores are ignored. This function reports that as an error.
 fn sentencepiece(folder: &Path) -> Result<()> {
     let file = Gguf::open(&file_of(folder)?)?;
     let scores = file.numbers("tokenizer.ggml.scores")?.unwrap_or_default();
@@ -59,7 +59,7 @@ fn sentencepiece(folder: &Path) -> Result<()> {
     }
 }
 
-/// A folder that is read becomes a GGUF file that says the same.
+/// A folder that can be read gives a GGUF file with the same settings.
 fn generation(folder: &Path) -> Result<()> {
     let model = opened(folder)?;
     let made = opened(&file_of(folder)?)?;
@@ -72,7 +72,8 @@ fn generation(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder that makes vectors becomes a GGUF file that does. The text is empty, which is refused after the files are read: nothing is computed.
+/// A folder of an embedding model gives a GGUF file of one. The text is empty, which is rejected after the files are read, so nothing is
+/// computed.
 fn pooling(folder: &Path) -> Result<()> {
     let refused = |path: &Path| Ok::<_, Error>(opened(path)?.embed(&[]).unwrap_err());
     let is_read = |error: &Error| error.message() == "an empty text cannot be embedded";
@@ -81,7 +82,7 @@ fn pooling(folder: &Path) -> Result<()> {
     if is_read(&own) { Ok(()) } else { Err(own) }
 }
 
-/// As it is, and with the checksum of what it says now, which lets the reader go on to the files.
+/// Reads the state as it is, and with a corrected checksum, so that the reader reaches the files.
 fn state(folder: &Path) -> Result<()> {
     let read = Checkpoint::load(folder).map(drop);
     let path = folder.join(STATE);
@@ -97,12 +98,12 @@ fn state(folder: &Path) -> Result<()> {
     again
 }
 
-/// Seeds by kind.
+/// Returns the seeds by kind.
 pub fn seeds(dir: &Path) -> Vec<(&'static str, PathBuf)> {
     vec![("model", model_folder(&dir.join("model"))), ("state", checkpoint(&dir.join("checkpoints")))]
 }
 
-/// A tiny model with all files that may be next to it.
+/// Creates a tiny model with all files that may be next to it.
 fn model_folder(at: &Path) -> PathBuf {
     std::fs::create_dir_all(at.join("1_Pooling")).unwrap();
     for file in ["config.json", "model.safetensors"] {
@@ -142,7 +143,7 @@ fn model_folder(at: &Path) -> PathBuf {
     ] {
         std::fs::write(at.join(name), json.to_string()).unwrap();
     }
-    // The fields of SentencePiece's protocol buffer: pieces with their scores and kinds, then settings.
+    // Fields of SentencePiece's protocol buffer: pieces with their scores and types, then settings.
     let mut pieces = Vec::new();
     for (id, token) in tokens.iter().enumerate() {
         let mut piece = vec![0x0a, token.len() as u8];
@@ -158,7 +159,7 @@ fn model_folder(at: &Path) -> PathBuf {
     at.into()
 }
 
-/// A checkpoint with little in it.
+/// Creates a small checkpoint.
 fn checkpoint(at: &Path) -> PathBuf {
     let tensor = |name: &str, count: usize| TensorData {
         name: name.into(),

@@ -1,10 +1,10 @@
-//! The readers of model files under damaged and hostile input: whatever a byte, a field or a value becomes, the answer is an error or a
-//! value. No panic, no abort, no hang, and no more memory than a few times the file.
+//! Tests the readers of model files with damaged and hostile input. For any change of bytes, fields or values, the result must be an error
+//! or a value: no panic, no abort, no hang, and memory of at most a few times the file.
 //!
-//! The short test tries a fixed list of damages. The long one tries new ones until its time is over and goes through all readers in turn:
-//! `make fuzz SECONDS=3600`, or `NETCL_FUZZ_SECONDS=… cargo test --package netcl --test fuzz -- --ignored --nocapture` under a limit of
-//! memory (`ulimit -v`). `NETCL_FUZZ_READERS` names some of the readers, `NETCL_FUZZ_SEED` begins elsewhere, and `NETCL_FUZZ_KEEP` is the
-//! folder in which the damaged files are written: those of the last case stay there if the process ends.
+//! The short test tries a fixed list of damages. The long test tries new ones until its time is over, alternating between all readers:
+//! `make fuzz SECONDS=3600`, or `NETCL_FUZZ_SECONDS=… cargo test --package netcl --test fuzz -- --ignored --nocapture` with a memory limit
+//! (`ulimit -v`). `NETCL_FUZZ_READERS` selects readers, `NETCL_FUZZ_SEED` sets the first seed, and `NETCL_FUZZ_KEEP` is the folder for
+//! damaged files. If the process ends, the files of the last case remain there.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test
 
 mod damage;
@@ -22,30 +22,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A case that takes longer counts as a hang; ordinary ones take milliseconds.
+/// Cases that take longer count as a hang; ordinary ones take milliseconds.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Memory beyond four times the files: what allocators, threads and a template's steps take, whatever the files hold.
+/// Memory beyond four times the files, for allocators, threads and a template's steps, whatever the files contain.
 const SLACK: u64 = 96 << 20;
-/// Cases of a reader in the short test.
+/// Number of cases per reader in the short test.
 const SHORT: u64 = 150;
 
-/// All readers.
+/// Returns all readers.
 fn every() -> impl Iterator<Item = &'static Reader> {
     readers::READERS.iter().chain(&folders::FOLDERS).chain(&OTHERS)
 }
 
-/// What was found by one reader.
+/// Results of one reader.
 #[derive(Default)]
 struct Found {
     cases: u64,
     refused: u64,
-    /// With the writing of the files.
+    /// Time including writing the files.
     time: Duration,
     slowest: Duration,
     most_memory: u64,
 }
 
-/// Bytes of this process: the line of `/proc/self/status` with that name.
+/// Returns memory of this process in bytes, from the line of `/proc/self/status` with that name.
 fn memory(line: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let found = status.lines().find_map(|l| l.strip_prefix(line));
@@ -65,7 +65,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// One damaged file, read. `Err` says what went wrong.
+/// Reads a damaged file. Returns a description of the failure as `Err`.
 fn case(reader: &Reader, seeds: &[PathBuf], at: &Path, number: u64, found: &mut Found) -> Result<(), String> {
     let (mut draw, all) = (Draw::new(number), Instant::now());
     let seed = &seeds[draw.below(seeds.len())];
@@ -77,7 +77,7 @@ fn case(reader: &Reader, seeds: &[PathBuf], at: &Path, number: u64, found: &mut 
     draw.file(&mut bytes, Kind::of(name));
     std::fs::write(&path, &bytes).unwrap();
     let size: u64 = std::fs::read_dir(at).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
-    // Peaks from here on.
+    // Resets the peak memory.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let before = memory("VmRSS:");
     let began = Instant::now();
@@ -97,7 +97,7 @@ fn case(reader: &Reader, seeds: &[PathBuf], at: &Path, number: u64, found: &mut 
         Ok(Err(error)) => {
             found.refused += 1;
             if error.message().trim().is_empty() {
-                return Err(format!("{about}: an error without a word"));
+                return Err(format!("{about}: an error without a message"));
             }
         }
         Ok(Ok(())) => {}
@@ -124,7 +124,7 @@ fn told(all: &BTreeMap<&str, Found>) {
     }
 }
 
-/// Files and memory are the process's.
+/// Files and memory belong to the process, so only one test may run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn chosen() -> Vec<&'static Reader> {
@@ -132,7 +132,7 @@ fn chosen() -> Vec<&'static Reader> {
     let names: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
     let all: Vec<_> = every().filter(|r| names.is_empty() || names.contains(&r.name)).collect();
     let known = every().map(|r| r.name).collect::<Vec<_>>().join(", ");
-    assert!(all.len() >= names.len().max(1), "NETCL_FUZZ_READERS: there are {known}");
+    assert!(all.len() >= names.len().max(1), "NETCL_FUZZ_READERS: readers are {known}");
     all
 }
 
@@ -153,7 +153,7 @@ fn damaged_files_are_errors_or_values() {
     told(&all);
 }
 
-/// The files as they are can be read: what is refused is refused for its damage.
+/// Undamaged files can be read, so errors are caused by the damage.
 #[test]
 fn whole_files_are_read() {
     let _alone = ALONE.lock().unwrap();
@@ -168,9 +168,9 @@ fn whole_files_are_read() {
     }
 }
 
-/// What a run that ended left in `NETCL_FUZZ_KEEP`, one reader after the other.
+/// Reads the files that an ended run left in `NETCL_FUZZ_KEEP`, one reader after the other.
 #[test]
-#[ignore = "needs what a run left behind"]
+#[ignore = "needs the files of an ended run"]
 fn kept_files_are_errors_or_values() {
     let kept = PathBuf::from(std::env::var_os("NETCL_FUZZ_KEEP").unwrap());
     for reader in chosen().into_iter().filter(|reader| kept.join(reader.name).exists()) {
@@ -193,7 +193,7 @@ fn damaged_files_for_a_while() {
     let (mut all, mut wrong): (BTreeMap<&str, Found>, Vec<String>) = Default::default();
     let (readers, mut told_at) = (chosen(), Instant::now());
     loop {
-        // The one that had the least time comes next.
+        // The reader with the least time is next.
         let time = |reader: &&&Reader| all.get(reader.name).map_or(Duration::ZERO, |found| found.time);
         let Some(reader) = readers.iter().min_by_key(time).filter(|r| time(r) < seconds) else { break };
         let found = all.entry(reader.name).or_default();
@@ -212,7 +212,7 @@ fn damaged_files_for_a_while() {
             told_at = Instant::now();
             told(&all);
         }
-        assert!(wrong.len() <= 200, "more than 200 cases went wrong");
+        assert!(wrong.len() <= 200, "more than 200 cases failed");
     }
     told(&all);
     assert!(wrong.is_empty(), "{} cases went wrong:\n{}", wrong.len(), wrong.join("\n"));

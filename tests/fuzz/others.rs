@@ -1,5 +1,5 @@
-//! Readers of files that belong to no language model's weights: images, classifiers, shards of tokens, settings, profiles of devices, how
-//! tokens are drawn. With seeds of a few bytes each.
+//! Readers of files other than a language model's weights: images, classifiers, token shards, settings, device profiles and sampling
+//! settings. The seeds have a few bytes each.
 
 use super::readers::Reader;
 use netcl::tensor::suite::test_device;
@@ -12,7 +12,7 @@ use netcl::train::run::{StepMetrics, read_metrics};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// All of them.
+/// All readers of this file.
 pub static OTHERS: [Reader; 9] = [
     Reader {
         name: "idx",
@@ -72,7 +72,7 @@ fn settings(folder: &Path) -> Result<()> {
     Overlay::read(&folder.join("config.toml")).map(drop)
 }
 
-/// Lines that are damaged are left out; a file without any is refused here.
+/// Damaged lines are skipped. A file without valid lines is reported as an error.
 fn metrics(folder: &Path) -> Result<()> {
     let records: Vec<StepMetrics> = read_metrics(&folder.join("metrics.jsonl"))?;
     match records.len() {
@@ -81,7 +81,7 @@ fn metrics(folder: &Path) -> Result<()> {
     }
 }
 
-/// Seeds by kind.
+/// Returns the seeds by kind.
 pub fn seeds(dir: &Path) -> Vec<(&'static str, PathBuf)> {
     let folder = |name: &str, files: &[(&str, Vec<u8>)]| {
         let at = dir.join(name);
@@ -154,7 +154,7 @@ fn of_classifier(dir: &Path) -> PathBuf {
     at
 }
 
-/// A deflate stream of one block that is not compressed, in a gzip file or as zlib has it.
+/// Returns a deflate stream of one uncompressed block, as a gzip file or in zlib's format.
 fn stored(bytes: &[u8], gzip: bool) -> Vec<u8> {
     let length = u16::try_from(bytes.len()).unwrap();
     let block = [&[1][..], &length.to_le_bytes(), &(!length).to_le_bytes(), bytes].concat();
@@ -193,13 +193,13 @@ fn png() -> Vec<u8> {
         .concat()
 }
 
-/// A segment of a JPEG file.
+/// Returns a segment of a JPEG file.
 fn segment(kind: u8, data: &[u8]) -> Vec<u8> {
     let length = u16::try_from(data.len() + 2).unwrap();
     [&[0xff, kind][..], &length.to_be_bytes(), data].concat()
 }
 
-/// Bits as bytes, the last one filled with ones; behind 255 stands a zero.
+/// Packs bits into bytes, filling the last one with ones. A zero follows each 255.
 fn packed(bits: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for byte in bits.as_bytes().chunks(8) {
@@ -210,10 +210,11 @@ fn packed(bits: &str) -> Vec<u8> {
     out
 }
 
-/// 32 x 16 pixels in three components, the first one with four blocks for one of the others, in one scan or in several.
+/// Returns a JPEG of 32 x 16 pixels with three components, in one scan or several. The first component has four blocks per block of the
+/// others.
 fn jpeg(progressive: bool) -> Vec<u8> {
     let components: &[[u8; 3]] = &[[1, 0x22, 0], [2, 0x11, 0], [3, 0x11, 0]];
-    // 00, 01 and 10 stand for the first three symbols, 110 for the fourth.
+    // The codes 00, 01 and 10 are the first three symbols, 110 is the fourth.
     let table =
         |class: u8, symbols: [u8; 4]| segment(0xc4, &[&[class, 0, 3, 1][..], &[0; 13], &symbols].concat());
     let frame = [&[8, 0, 16, 0, 32, 3][..], &components.concat()].concat();
@@ -226,7 +227,7 @@ fn jpeg(progressive: bool) -> Vec<u8> {
         let head = [&[ids.len() as u8][..], &parts, &range].concat();
         [segment(0xda, &head), packed(bits)].concat()
     };
-    // A difference of 5, of 0 or of -2; then a one behind no zero, a minus one behind one, and the end of the block.
+    // A difference of 5, 0 or -2; then 1 after no zeros, -1 after one zero, and the end of the block.
     let (first, rest) = (["110101", "00", "1001"], "0111000");
     let blocks = |with: &str, count: usize| -> String {
         (0..count).map(|i| format!("{}{with}", first[i % 3])).collect()

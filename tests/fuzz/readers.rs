@@ -1,4 +1,4 @@
-//! What reads files: each reader goes as deep as a program that was given the file would.
+//! Readers of files. Each reads as much as a program that opens the file would.
 
 use super::seeds;
 use netcl::llm::Tokenizer;
@@ -12,18 +12,18 @@ use netcl::model::decoder::ModelFolder;
 use netcl::tensor::Result;
 use std::path::Path;
 
-/// A reader.
+/// A reader of files.
 pub struct Reader {
     pub name: &'static str,
     /// Kind of its seeds in `seeds::all`.
     pub seeds: &'static str,
-    /// Files of a seed that are damaged, one of those that are there.
+    /// Files of a seed to damage; one of those that exist is chosen.
     pub files: &'static [&'static str],
-    /// Reads the seed's folder.
+    /// Reads a folder.
     pub read: fn(&Path) -> Result<()>,
 }
 
-/// All of them.
+/// All readers.
 pub static READERS: &[Reader] = &[
     Reader { name: "gguf", seeds: "gguf", files: &["model.gguf"], read: gguf },
     Reader {
@@ -54,7 +54,7 @@ fn adapter(folder: &Path) -> Result<()> {
     let path = if packed.exists() { &packed } else { folder };
     let adapter = named(path, Adapter::open(path))?;
     let _ = (adapter.about(), Adapter::is_at(path));
-    // The model that it is for; a damaged one may fit another.
+    // The model that it belongs to. A damaged one may fit another model.
     let model = ModelFolder::open(&seeds::decoder("llama"))?;
     let adapters = named(path, Adapters::new(&model.config, &[(adapter, 0.5)]))?;
     for shape in adapters.config(&std::collections::BTreeSet::new()).shapes() {
@@ -72,7 +72,7 @@ const TEXTS: [&str; 4] = [
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab  ",
 ];
 
-/// Texts there and back. What the text becomes is not compared: a damaged vocabulary may have another.
+/// Encodes and decodes texts. The result is not compared, because a damaged vocabulary may change it.
 fn encode(tokenizer: &Tokenizer) -> Result<()> {
     for text in TEXTS {
         for specials in [Specials::Plain, Specials::Parsed] {
@@ -113,7 +113,7 @@ fn render(template: &Template) -> Result<()> {
     first.unwrap_or(Ok(()))
 }
 
-/// An error of a reader names its file.
+/// Adds the file's path to a reader's error.
 fn named<T>(path: &Path, read: Result<T>) -> Result<T> {
     if let Err(error) = &read {
         let name = path.file_name().unwrap().to_string_lossy();

@@ -1,4 +1,4 @@
-//! Whole files to begin with: made here, and those of the test data beside the repository where it is there.
+//! Undamaged seed files: created here, and from the test data next to the repository if it exists.
 
 use netcl::llm::gguf::{Gguf, Meta, Plan, Planned};
 use netcl::llm::model::{Mix, Options, Source, Target, convert};
@@ -21,12 +21,12 @@ fn shared(path: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// A tiny model.
+/// Returns the folder of a tiny model.
 pub fn decoder(name: &str) -> PathBuf {
     goldens().join("decoder").join(name)
 }
 
-/// A new folder with these files.
+/// Creates a folder with these files.
 fn folder(dir: &Path, name: &str, files: &[(PathBuf, &str)]) -> PathBuf {
     let at = dir.join(name);
     std::fs::create_dir_all(&at).unwrap();
@@ -36,7 +36,7 @@ fn folder(dir: &Path, name: &str, files: &[(PathBuf, &str)]) -> PathBuf {
     at
 }
 
-/// Folders of whole files by kind.
+/// Returns folders of undamaged files by kind.
 pub fn all(dir: &Path) -> BTreeMap<&'static str, Vec<PathBuf>> {
     let mut all: BTreeMap<&'static str, Vec<PathBuf>> = BTreeMap::new();
     let mut add = |kind, path| all.entry(kind).or_default().push(path);
@@ -56,7 +56,7 @@ pub fn all(dir: &Path) -> BTreeMap<&'static str, Vec<PathBuf>> {
         .collect();
     let files: Vec<_> = names.iter().map(|name| (sharded.join(name), name.as_str())).collect();
     add("folder", folder(dir, "folder-sharded", &files));
-    // A vocabulary that fits the smallest models, and one of many merges.
+    // A vocabulary for the smallest models, and one with many merges.
     let text =
         "all work and no play makes a dull day; the quick brown fox jumps over the lazy dog\n".repeat(30);
     for (name, size) in [("bpe", 300), ("merges", 400)] {
@@ -95,7 +95,7 @@ pub fn all(dir: &Path) -> BTreeMap<&'static str, Vec<PathBuf>> {
     all
 }
 
-/// What others made.
+/// Returns seeds made by other programs.
 fn of_others(dir: &Path) -> Vec<(&'static str, PathBuf)> {
     let mut out = Vec::new();
     if let Some(model) = shared("models/stories260K") {
@@ -116,7 +116,7 @@ fn of_others(dir: &Path) -> Vec<(&'static str, PathBuf)> {
     out
 }
 
-/// A model of a folder with a vocabulary of its size and a template.
+/// Converts a folder's model to GGUF, with a vocabulary of its size and a template.
 fn gguf(from: &Path, to: &Path) {
     let source = Source::open(from).unwrap();
     let options = Options { mix: Mix::named("q8_0").unwrap(), importance: None };
@@ -168,7 +168,7 @@ fn gguf(from: &Path, to: &Path) {
     std::fs::remove_file(&bare).unwrap();
 }
 
-/// The layout of files before GGUF: number of entries; of each the length of its name, name, calls, number of values, values.
+/// Returns a file in the format before GGUF: number of entries; for each entry length of its name, name, calls, number of values, values.
 fn imatrix() -> Vec<u8> {
     let mut out = 3i32.to_le_bytes().to_vec();
     for name in ["blk.0.attn_q.weight", "blk.0.ffn_up.weight", "output.weight"] {
@@ -196,7 +196,7 @@ fn imatrix_gguf(path: &Path) {
     .unwrap();
 }
 
-/// A GGUF adapter for the tiny Llama.
+/// Writes a GGUF adapter for the tiny Llama.
 fn adapter_gguf(path: &Path) {
     let mut plan = Plan::default();
     for (key, value) in

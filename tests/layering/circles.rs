@@ -1,8 +1,8 @@
-//! No file of a crate uses another one that, by whatever way, uses it.
+//! Checks that the files of a crate do not use each other in cycles.
 //!
-//! What counts is `use` and paths that begin with `crate` or `super`, outside of tests. A re-export (`pub use`) is followed to the file
-//! that has the item. A file may use what its folder's own module (`mod.rs`, or the file of the folder's name) has, and that module its
-//! files: together they are one room.
+//! It considers `use` and paths that start with `crate` or `super`, outside of tests. A re-export (`pub use`) is followed to the file that
+//! defines the item. A file may use its folder's module (`mod.rs`, or the file with the folder's name), and that module may use its files:
+//! together they count as one unit.
 
 use super::{files, read};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 type Module = Vec<String>;
 
-/// The text without comments and without what stands in strings.
+/// Returns the source without comments and without the contents of strings.
 fn bare(text: &str) -> String {
     let text = text.replace("'\"'", "' '").replace("'\\''", "' '");
     let (mut out, mut rest) = (String::new(), text.as_str());
@@ -36,7 +36,7 @@ fn bare(text: &str) -> String {
     out + rest
 }
 
-/// Without the items that only tests have.
+/// Returns the source without items that only tests use.
 pub fn without_tests(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("#[cfg(").filter(|_| rest.contains("#[cfg(")) {
@@ -64,10 +64,10 @@ pub fn without_tests(text: &str) -> String {
     out + rest
 }
 
-/// A path, and the name that it is imported under.
+/// A path, and its name after the import.
 type Named = (Vec<String>, String);
 
-/// `a::{b, c::{d, e as f}}` as single paths.
+/// Expands `a::{b, c::{d, e as f}}` to single paths.
 fn expand(path: &str, out: &mut Vec<Named>, before: &[String]) {
     let (head, group) =
         path.split_once('{').map_or((path, None), |(h, g)| (h, g.rfind('}').map(|end| &g[..end])));
@@ -96,7 +96,7 @@ fn expand(path: &str, out: &mut Vec<Named>, before: &[String]) {
     }
 }
 
-/// What a file names: re-exports, and everything else.
+/// Returns the names in a file: re-exports, and all others.
 fn named(text: &str) -> (Vec<Named>, Vec<Named>) {
     let (mut exported, mut used) = (Vec::new(), Vec::new());
     let mut plain = String::new();
@@ -130,7 +130,7 @@ fn named(text: &str) -> (Vec<Named>, Vec<Named>) {
     (exported, used)
 }
 
-/// The files of one crate.
+/// Files of one crate.
 #[derive(Default)]
 struct Crate {
     files: BTreeMap<Module, PathBuf>,
@@ -162,7 +162,7 @@ impl Crate {
         out
     }
 
-    /// A path from the crate's root; `None` for another crate's.
+    /// Resolves a path from the crate's root. Returns `None` for another crate's path.
     fn absolute(&self, path: &[String], from: &Module) -> Option<Module> {
         let mut base = from.clone();
         let mut rest = path;
@@ -188,7 +188,7 @@ impl Crate {
         Some(base)
     }
 
-    /// The file that has an item.
+    /// Returns the file that defines an item.
     fn owner(&self, item: &[String], depth: usize) -> Option<Module> {
         let length = (0..=item.len()).rev().find(|n| self.files.contains_key(&item[..*n]))?;
         let (module, rest) = item.split_at(length);
@@ -199,7 +199,7 @@ impl Crate {
         }
     }
 
-    /// Which file uses which.
+    /// Returns which file uses which.
     fn edges(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
         let mut out: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
         for (module, paths) in &self.used {
@@ -207,7 +207,7 @@ impl Crate {
                 let Some(used) = self.absolute(path, module).and_then(|item| self.owner(&item, 0)) else {
                     continue;
                 };
-                // Itself, and the module of a folder it lies in.
+                // Excludes the file itself and the module of its folder.
                 if !module.starts_with(&used) {
                     out.entry(&self.files[module]).or_default().insert(&self.files[&used]);
                 }
@@ -225,7 +225,7 @@ fn reached<'p>(from: &'p Path, edges: &BTreeMap<&'p Path, BTreeSet<&'p Path>>) -
     seen
 }
 
-/// Uses within circles.
+/// Returns uses that are part of cycles.
 fn circular<'p>(edges: &BTreeMap<&'p Path, BTreeSet<&'p Path>>) -> Vec<(&'p Path, &'p Path)> {
     let all = || edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (*from, *to)));
     all().filter(|(from, to)| reached(to, edges).contains(from)).collect()

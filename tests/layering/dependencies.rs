@@ -1,5 +1,5 @@
-//! Dependencies: licenses, double versions and sources by the rules of deny.toml, without a program that must be installed. `make deny` also asks
-//! for known faults. Builds of the project take the locked versions, and workflows name actions by commit.
+//! Dependencies: checks licenses, duplicate versions and sources by the rules of deny.toml, without installing a program. `make deny` also
+//! checks known vulnerabilities. Builds must use the locked versions, and workflows must reference actions by commit.
 
 use super::{files, read, root};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The rules, and every package that the lock file has.
+/// Returns the rules, and every package in the lock file.
 fn asked() -> (toml::Table, Vec<Value>) {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let arguments = ["metadata", "--format-version=1", "--all-features", "--locked", "--offline"];
@@ -22,7 +22,7 @@ fn name(package: &Value) -> String {
     format!("{}@{}", package["name"].as_str().unwrap(), package["version"].as_str().unwrap())
 }
 
-/// Whether a rule's `crate` names a package: its name, with a version or the beginning of one where several are in the tree.
+/// Returns whether a rule's `crate` names a package: its name, with a version or the start of one if several versions are in the tree.
 fn names(rule: &toml::Value, package: &str) -> bool {
     let wanted = rule["crate"].as_str().unwrap();
     package == wanted
@@ -72,7 +72,7 @@ fn each_crate_is_there_once_or_deny_toml_says_why() {
     for all in versions.values().filter(|all| all.len() > 1) {
         let left: Vec<_> = all.iter().filter(|name| !skipped.iter().any(|rule| names(rule, name))).collect();
         if left.len() > 1 {
-            wrong.push(format!("{left:?}: one of them needs a reason in `skip` of deny.toml"));
+            wrong.push(format!("{left:?}: add one of these versions to `skip` in deny.toml, with a reason"));
         }
     }
     for rule in skipped {

@@ -1,4 +1,4 @@
-//! Runs of several ranks in one process, for the tests of each way to divide them.
+//! Runs of several ranks in one process, for the tests of all kinds of parallelism.
 #![allow(dead_code)] // each test uses a part
 
 use netcl::dist::{Group, local};
@@ -11,10 +11,10 @@ use netcl::train::{Silent, Trainer};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long ranks wait for each other.
+/// Timeout of ranks that wait for each other.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A tiny model on a text that is written to `dir`.
+/// Configures a tiny model on a text that is written to `dir`.
 pub fn tiny(dir: &Path, steps: u64) -> TrainConfig {
     let text = dir.join("text.txt");
     std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
@@ -35,7 +35,7 @@ pub fn tiny(dir: &Path, steps: u64) -> TrainConfig {
     }
 }
 
-/// What `f` gives on each of `n` ranks.
+/// Runs `f` on each of `n` ranks and returns the results.
 pub fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
     let f = &f;
     std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ pub fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// This rank of a run in `out`.
+/// Opens this rank of a run in `out`.
 pub fn opened(
     rank: &Group,
     device: &Device,
@@ -61,18 +61,18 @@ pub fn opened(
     Trainer::create_among(rank, device, config.clone(), (claim, out, resume), &mut |_| true)
 }
 
-/// The same run of one rank.
+/// Runs the same training on one rank.
 pub fn alone(config: &TrainConfig, out: &Path) {
     Trainer::create(&test_device().unwrap(), config.clone(), out).unwrap().run(&mut Silent).unwrap();
 }
 
-/// The lines of a run's metrics.
+/// Reads the lines of a run's metrics.
 pub fn lines(run: &Path) -> Vec<serde_json::Value> {
     let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// All weights of the last checkpoint.
+/// Reads all weights of the last checkpoint.
 pub fn weights(run: &Path) -> Vec<f32> {
     let tensors = read_tensors(&run.join("checkpoints/last/model.safetensors")).unwrap();
     tensors.iter().flat_map(|t| t.floats().unwrap()).collect()

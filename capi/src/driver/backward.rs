@@ -1,4 +1,5 @@
-//! Gradients of the inputs from those of the results. A gradient that is given as NULL is not computed. Each waits until it is done.
+//! Gradients of inputs, computed from gradients of results. A gradient whose buffer is NULL is not computed. Each function waits for its
+//! result.
 
 use super::forward::{four, normalised};
 use super::state::{Views, sizes, store};
@@ -9,7 +10,7 @@ use netcl::tensor::ops::Op;
 use netcl::tensor::ops::embedding::Embedding;
 use std::ffi::{c_int, c_void};
 
-/// The gradient of `x`, from that of what `f` makes of it.
+/// Computes the gradient of `x` from the gradient of `f(x)`.
 fn gradient(
     x: &Tensor,
     dy: &Tensor,
@@ -17,10 +18,10 @@ fn gradient(
 ) -> Result<Tensor> {
     let x = x.parameter("x");
     f(&x)?.backward_with(dy)?;
-    x.grad().ok_or_else(|| Failure::new(NetclStatus::Internal, "no gradient came back"))
+    x.grad().ok_or_else(|| Failure::new(NetclStatus::Internal, "backward did not produce a gradient"))
 }
 
-/// An operation of one input, whose gradient takes the input (or the result) and the result's gradient.
+/// Runs the backward of an operation with one input. It needs the input (or the result) and the gradient of the result.
 fn unary(
     [x, dy, dx]: [*mut c_void; 3],
     given: &[c_int],
@@ -37,7 +38,7 @@ fn unary(
     Ok(views.device().finish()?)
 }
 
-/// dx = dy · the derivative of GELU at x.
+/// Computes the gradient of GELU: dx = dy · GELU'(x).
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_gelu_backward_on_gpu(
     _gpu_index: c_int,
@@ -52,7 +53,7 @@ pub extern "C" fn execute_gelu_backward_on_gpu(
     })
 }
 
-/// The gradient of a layer norm without scale and shift.
+/// Computes the gradient of a layer norm without scale and shift.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_layernorm_backward_on_gpu(
     _gpu_index: c_int,
@@ -70,7 +71,7 @@ pub extern "C" fn execute_layernorm_backward_on_gpu(
     })
 }
 
-/// dx = (dy - sum(dy · y)) · y of each row, with y the result of the softmax.
+/// Computes the gradient of a softmax: dx = (dy - sum(dy · y)) · y for each row, where y is the result of the softmax.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_softmax_backward_on_gpu(
     _gpu_index: c_int,
@@ -88,7 +89,7 @@ pub extern "C" fn execute_softmax_backward_on_gpu(
     })
 }
 
-/// The gradient of a transpose, with the rows and columns of its input: the transpose of `buffer_dC`.
+/// Computes the gradient of a transpose, which is the transpose of `buffer_dC`. `rows_A` and `cols_A` are the size of its input.
 #[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_transpose_backward_on_gpu(
@@ -110,7 +111,7 @@ pub extern "C" fn execute_transpose_backward_on_gpu(
     })
 }
 
-/// dA = dC · B and dB = dC · A, element by element. Either may be NULL.
+/// Computes dA = dC · B and dB = dC · A elementwise. Either may be NULL.
 #[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_mul_backward_on_gpu(
@@ -131,7 +132,7 @@ pub extern "C" fn execute_mul_backward_on_gpu(
         let da = views.wanted("buffer_dA", buffer_dA, &shape)?;
         let db = views.wanted("buffer_dB", buffer_dB, &shape)?;
         if shape[0] > 0 {
-            // Both before either is stored: a result may lie where an input does.
+            // Computes both gradients before storing either: a result may share memory with an input.
             let of_a = da.as_ref().map(|_| dc.mul(&b)).transpose()?;
             let of_b = db.as_ref().map(|_| dc.mul(&a)).transpose()?;
             keep([(of_a, da), (of_b, db)])?;
@@ -140,7 +141,7 @@ pub extern "C" fn execute_mul_backward_on_gpu(
     })
 }
 
-/// Puts the gradients that were asked for where they are wanted.
+/// Stores the requested gradients in their buffers.
 fn keep(pairs: [(Option<Tensor>, Option<Tensor>); 2]) -> Result<()> {
     for (made, to) in pairs {
         if let (Some(made), Some(to)) = (made, to) {
@@ -150,7 +151,7 @@ fn keep(pairs: [(Option<Tensor>, Option<Tensor>); 2]) -> Result<()> {
     Ok(())
 }
 
-/// Gradients of C = A · B, matrices or batches of them, all with the same number of axes.
+/// Computes the gradients of C = A · B, for matrices or batches of matrices with equal numbers of axes.
 fn product([a, b, dc, da, db]: [*mut c_void; 5], [of_a, of_b, of_c]: [&[usize]; 3]) -> Result<()> {
     let views = Views::of("buffer_dc", dc)?;
     let (a, b) = (views.floats("buffer_a", a, of_a)?, views.floats("buffer_b", b, of_b)?);
@@ -163,7 +164,8 @@ fn product([a, b, dc, da, db]: [*mut c_void; 5], [of_a, of_b, of_c]: [&[usize]; 
     Ok(views.device().finish()?)
 }
 
-/// Gradients of C = A · B with A (B, M, K), B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be NULL.
+/// Computes the gradients of C = A · B with A (B, M, K) and B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_backward_on_gpu(
     _gpu_index: c_int,
@@ -185,7 +187,7 @@ pub extern "C" fn execute_matmul_backward_on_gpu(
     })
 }
 
-/// Gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
+/// Computes the gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_batched_backward_on_gpu(
     _gpu_index: c_int,
@@ -206,8 +208,7 @@ pub extern "C" fn execute_matmul_batched_backward_on_gpu(
     })
 }
 
-/// Adds d_o[b, s, :] to d_w[idx[b, s], :]. An index that is no row of d_w, as for padding, adds nothing. The order of additions is always
-/// the same.
+/// Adds d_o[b, s, :] to d_w[idx[b, s], :]. Indices outside of d_w, such as padding, are ignored. The order of additions is deterministic.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_embedding_backward_gpu(
     _gpu_index: c_int,
@@ -227,7 +228,8 @@ pub extern "C" fn execute_embedding_backward_gpu(
         let sums = views.floats("d_w", d_w, &[v, d])?;
         if dy.count() > 0 && sums.count() > 0 {
             let [found, _] = Embedding.backward([&sums, &ids], &(), &dy)?;
-            let found = found.ok_or_else(|| Failure::new(NetclStatus::Internal, "no gradient came back"))?;
+            let found = found
+                .ok_or_else(|| Failure::new(NetclStatus::Internal, "backward did not produce a gradient"))?;
             store(&sums.add(&found)?, &sums)?;
         }
         Ok(views.device().finish()?)

@@ -1,4 +1,4 @@
-//! Operations: results from inputs. Each waits until it is done, unless it says otherwise.
+//! Forward operations. Each function waits for its result, unless its description says otherwise.
 
 use super::state::{Views, sizes, store};
 use crate::edge::flag;
@@ -9,10 +9,11 @@ use netcl::tensor::ops::map::map;
 use netcl::tensor::{DType, Tensor};
 use std::ffi::{c_int, c_void};
 
-/// Rows of `shape` that name no row of a table are zeros: `x0` the rows, `x1` the ids as a column, `s0` the rows of the table.
+/// Expression that zeros the rows of `shape` whose id is out of range. `x0` is the rows, `x1` the ids as a column, `s0` the number of rows
+/// of the table.
 const KNOWN_ROWS: &str = "x1 >= 0.0f && x1 < s0 ? x0 : (FV)(0.0f)";
 
-/// An operation of one buffer: elements of `shape` in, as many out.
+/// Runs an operation with one input: input and output have the shape `shape`.
 fn unary(
     (input, output): (*mut c_void, *mut c_void),
     given: &[c_int],
@@ -29,7 +30,7 @@ fn unary(
     if wait { Ok(views.device().finish()?) } else { Ok(()) }
 }
 
-/// An operation of two buffers; the second broadcasts to the first.
+/// Runs an operation with two inputs. The second one is broadcast to the first.
 fn binary(
     [a, b, c]: [*mut c_void; 3],
     [of_a, of_b]: [&[c_int]; 2],
@@ -45,7 +46,7 @@ fn binary(
     Ok(views.device().finish()?)
 }
 
-/// A product, `of_c` the shape of its result.
+/// Computes a matrix product. `of_c` is the shape of its result.
 fn product([a, b, c]: [*mut c_void; 3], [of_a, of_b, of_c]: [&[usize]; 3]) -> Result<()> {
     let views = Views::of("buffer_a", a)?;
     let (a, b) = (views.floats("buffer_a", a, of_a)?, views.floats("buffer_b", b, of_b)?);
@@ -56,7 +57,7 @@ fn product([a, b, c]: [*mut c_void; 3], [of_a, of_b, of_c]: [&[usize]; 3]) -> Re
     Ok(views.device().finish()?)
 }
 
-/// C = A · B with A (B, M, K), B (K, N), C (B, M, N); B of 1 for matrices.
+/// Computes C = A · B with A (B, M, K), B (K, N), C (B, M, N). Use B = 1 for matrices.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_on_gpu(
     _gpu_index: c_int,
@@ -75,7 +76,7 @@ pub extern "C" fn execute_matmul_on_gpu(
     })
 }
 
-/// C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
+/// Computes C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_batched_on_gpu(
     _gpu_index: c_int,
@@ -93,7 +94,7 @@ pub extern "C" fn execute_matmul_batched_on_gpu(
     })
 }
 
-/// Softmax over each row.
+/// Computes the softmax of each row.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_softmax_on_gpu(
     _gpu_index: c_int,
@@ -107,7 +108,7 @@ pub extern "C" fn execute_softmax_on_gpu(
     })
 }
 
-/// Logarithm of the softmax over the last axis of (B, S, V). Does not wait; what follows on this GPU sees the result.
+/// Computes the log-softmax over the last axis of (B, S, V). Does not wait; later operations on this GPU see the result.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_log_softmax_stable_gpu(
     _gpu_index: c_int,
@@ -122,7 +123,7 @@ pub extern "C" fn execute_log_softmax_stable_gpu(
     })
 }
 
-/// 0.5 · x · (1 + erf(x / √2)) of each element.
+/// Computes GELU elementwise: 0.5 · x · (1 + erf(x / √2)).
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_gelu_on_gpu(
     _gpu_index: c_int,
@@ -135,7 +136,7 @@ pub extern "C" fn execute_gelu_on_gpu(
     })
 }
 
-/// C = A + B, element by element.
+/// Computes C = A + B elementwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_add_on_gpu(
     _gpu_index: c_int,
@@ -149,7 +150,7 @@ pub extern "C" fn execute_add_on_gpu(
     })
 }
 
-/// C = A · B, element by element.
+/// Computes C = A · B elementwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_mul_on_gpu(
     _gpu_index: c_int,
@@ -163,7 +164,7 @@ pub extern "C" fn execute_mul_on_gpu(
     })
 }
 
-/// C[b, m, n] = A[b, m, n] + B[n]: a bias.
+/// Adds a bias: C[b, m, n] = A[b, m, n] + B[n].
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_broadcast_add_gpu(
     _gpu_index: c_int,
@@ -179,7 +180,7 @@ pub extern "C" fn execute_broadcast_add_gpu(
     })
 }
 
-/// output[b, s, e] = input[b, s, e] + pe[s, e]: positions.
+/// Adds positional encodings: output[b, s, e] = input[b, s, e] + pe[s, e].
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_add_broadcast_pe_gpu(
     _gpu_index: c_int,
@@ -195,7 +196,7 @@ pub extern "C" fn execute_add_broadcast_pe_gpu(
     })
 }
 
-/// Each row less its mean, over the root of its variance and `eps`. Without scale and shift.
+/// Computes a layer norm without scale and shift: each row minus its mean, divided by the square root of its variance plus `eps`.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_layernorm_on_gpu(
     _gpu_index: c_int,
@@ -210,7 +211,7 @@ pub extern "C" fn execute_layernorm_on_gpu(
     })
 }
 
-/// Layer norm whose scale is 1 and whose shift is 0.
+/// Computes a layer norm with scale 1 and shift 0.
 pub(super) fn normalised(x: &Tensor, eps: f32) -> netcl::tensor::Result<Tensor> {
     let n = x.shape().rows_cols().1;
     let (gamma, beta) =
@@ -218,7 +219,7 @@ pub(super) fn normalised(x: &Tensor, eps: f32) -> netcl::tensor::Result<Tensor> 
     layer_norm(x, &gamma, &beta, eps)
 }
 
-/// The transpose of a matrix of `rows` × `cols`.
+/// Transposes a matrix of `rows` × `cols`.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_transpose_on_gpu(
     _gpu_index: c_int,
@@ -232,7 +233,7 @@ pub extern "C" fn execute_transpose_on_gpu(
     })
 }
 
-/// The transpose of the last two axes: (B_flat, d1, d2) to (B_flat, d2, d1).
+/// Transposes the last two axes: (B_flat, d1, d2) to (B_flat, d2, d1).
 #[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_transpose_batched_gpu(
@@ -248,7 +249,7 @@ pub extern "C" fn execute_transpose_batched_gpu(
     })
 }
 
-/// The two axes in the middle exchanged: (B, d1, d2, d3) to (B, d2, d1, d3).
+/// Swaps the two middle axes: (B, d1, d2, d3) to (B, d2, d1, d3).
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_transpose_12_batched_gpu(
     _gpu_index: c_int,
@@ -264,7 +265,8 @@ pub extern "C" fn execute_transpose_12_batched_gpu(
     })
 }
 
-/// o[b, s, :] = w[idx[b, s], :] with idx (b, s) of int32, w (v, d), o (b, s, d). An index that is no row of w, as for padding, gives zeros.
+/// Looks up rows: o[b, s, :] = w[idx[b, s], :] with idx (b, s) int32, w (v, d), o (b, s, d). Indices outside of w, such as padding, give
+/// zeros.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_embedding_lookup_gpu(
     _gpu_index: c_int,
@@ -295,7 +297,7 @@ pub extern "C" fn execute_embedding_lookup_gpu(
     })
 }
 
-/// out[n] = the sum of in[b, m, n] over b and m: the gradient of a bias.
+/// Sums over b and m: out[n] = sum of in[b, m, n], the gradient of a bias.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_reduce_sum_gpu(
     _gpu_index: c_int,
@@ -317,7 +319,7 @@ pub extern "C" fn execute_reduce_sum_gpu(
     })
 }
 
-/// Four sizes, none of them negative.
+/// Converts four sizes; negative sizes are errors.
 pub(super) fn four(given: [c_int; 4]) -> Result<[usize; 4]> {
     let found = sizes(&given)?;
     Ok([found[0], found[1], found[2], found[3]])

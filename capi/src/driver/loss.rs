@@ -1,4 +1,4 @@
-//! Cross entropy with its gradient, from the logarithms of probabilities.
+//! Cross entropy and its gradient, computed from log-probabilities.
 
 use super::forward::four;
 use super::state::{Views, store};
@@ -8,15 +8,16 @@ use netcl::tensor::ops::map::map;
 use netcl::tensor::{DType, Tensor};
 use std::ffi::{c_int, c_void};
 
-/// `x0` logarithms of probabilities, `x1` the targets as a column, `x2` the numbers of the classes as a row, `s0` how many there are.
+/// Expression of the gradient. `x0` is the log-probabilities, `x1` the targets as a column, `x2` the class indices as a row, `s0` the
+/// number of classes.
 const GRADIENT: &str = "x1 >= 0.0f && x1 < s0 ? exp(x0) - (x1 == x2 ? (FV)(1.0f) : (FV)(0.0f)) : (FV)(0.0f)";
 const PICKED: &str = "x1 == x2 ? -x0 : (FV)(0.0f)";
-/// Integers up to here are exact as f32.
+/// Largest number of classes: integers up to this value are exact in f32.
 const MOST: usize = 1 << 24;
 
-/// Of each of the B · S rows of log_probs (B, S, V): loss_per_sample (B, S) = -log_probs[target], and grad_input (B, S, V) = exp(log_probs) less
-/// 1 at the target. target_indices (B, S) is int32; one that is no class, as for padding, has loss and gradient 0. Does not wait; what follows on
-/// this GPU sees the results.
+/// Computes the cross entropy and its gradient for each of the B · S rows of log_probs (B, S, V). loss_per_sample (B, S) =
+/// -log_probs[target]. grad_input (B, S, V) = exp(log_probs), minus 1 at the target. target_indices (B, S) is int32. A target outside of
+/// the classes, such as padding, has loss and gradient 0. Does not wait; later operations on this GPU see the results.
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
     _gpu_index: c_int,
@@ -32,7 +33,7 @@ pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
         let [b, s, v, _] = four([dim_b, dim_s, dim_v, 0])?;
         let n = b.saturating_mul(s);
         if v > MOST {
-            let message = format!("{v} classes, at most {MOST} are possible");
+            let message = format!("{v} classes, expected at most {MOST}");
             return Err(Failure::new(NetclStatus::Unsupported, message));
         }
         let views = Views::of("log_probs", log_probs)?;
@@ -49,7 +50,7 @@ pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
         let numbers: Vec<u32> = (0..v as u32).collect();
         let classes = Tensor::from_u32(views.device(), [1, v], &numbers)?;
         let inputs = [&x, &targets, &classes];
-        // Both before either is stored: a result may lie where an input does.
+        // Computes both results before storing either: a result may share memory with an input.
         let gradient = map(GRADIENT, &inputs, &[v as f32], x.shape(), DType::F32)?;
         let picked = map(PICKED, &inputs, &[], x.shape(), DType::F32)?.sum(&[1], false)?;
         store(&gradient, &dx)?;

@@ -1,7 +1,7 @@
-//! The C driver's functions: a GPU by its index, buffers by handles, one function an operation and one its gradient.
+//! Functions of the C driver: GPUs by index, buffers by handle, and one function per operation and per gradient.
 //!
-//! All buffers hold f32 or int32 without gaps, the last axis fastest. A function answers 1 where it did what it was asked for, and 0 with
-//! `netcl_last_error()` where it did not. `gpu_index` chooses the device of new buffers; other functions work on that of their buffers.
+//! All buffers hold dense f32 or int32 elements in row-major order. A function returns 1 on success. On failure it returns 0 and sets
+//! `netcl_last_error()`. `gpu_index` selects the device of new buffers. Other functions run on the device of their buffers.
 
 mod backward;
 mod forward;

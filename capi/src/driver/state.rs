@@ -1,4 +1,4 @@
-//! The devices that `initialize_gpu` opened, by index, and the buffers on them.
+//! Devices that `initialize_gpu` opened, by index, and their buffers.
 
 use crate::handles::Table;
 use crate::status::{Failure, NetclStatus, Result};
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What `allocate_gpu_memory` gave out.
+/// Buffers created by `allocate_gpu_memory`.
 pub static BUFFERS: Table<Buffer> = Table::new("GPU buffer", 0xb1);
 
-/// Devices by index, names that were set for an index, and the index initialised last.
+/// Devices by index, names set for an index, and the index that was initialized last.
 #[derive(Default)]
 struct Gpus {
     open: BTreeMap<c_int, (String, Device)>,
@@ -25,15 +25,15 @@ fn gpus() -> MutexGuard<'static, Gpus> {
     GPUS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of the device that `gpu_index` stands for: the OpenCL device of that number, the first one where there are fewer, and the
-/// simulated GPU where there is none at all.
+/// Returns the default device name of `gpu_index`: the OpenCL device with that number, the first one if the number does not exist, or the
+/// simulated GPU if there is no OpenCL device.
 fn default_name(gpu_index: c_int) -> String {
     let count = netcl::device::list(&Settings::from_env()).map_or(0, |devices| devices.len());
     let index = usize::try_from(gpu_index).ok().filter(|index| *index < count).unwrap_or(0);
     if count == 0 { "auto".into() } else { index.to_string() }
 }
 
-/// Opens the device of an index. One that is open already stays, and two indices of one name share a device.
+/// Opens the device of an index. A device that is already open stays open. Indices with the same name share a device.
 pub fn initialize(gpu_index: c_int) -> Result<()> {
     let mut gpus = gpus();
     if !gpus.open.contains_key(&gpu_index) {
@@ -46,26 +46,26 @@ pub fn initialize(gpu_index: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Names the device of an index for the next [`initialize`].
+/// Sets the device name of an index for the next [`initialize`].
 pub fn name(gpu_index: c_int, device: &str) -> Result<()> {
     let mut gpus = gpus();
     if gpus.open.contains_key(&gpu_index) {
         return Err(Failure::argument(format!(
-            "GPU {gpu_index} is open already; name its device before initialize_gpu"
+            "GPU {gpu_index} is already open; set its device before initialize_gpu"
         )));
     }
     gpus.names.insert(gpu_index, device.to_owned());
     Ok(())
 }
 
-/// The device of an index; of one that was never initialised that which was initialised last, since a program with one GPU may
-/// give any.
+/// Returns the device of an index. An index that was never initialized selects the device initialized last, because a program with one GPU
+/// may pass any index.
 pub fn device(gpu_index: c_int) -> Result<Device> {
     let gpus = gpus();
     let found = gpus.open.get(&gpu_index).or_else(|| gpus.open.get(&gpus.latest?));
     found
         .map(|(_, device)| device.clone())
-        .ok_or_else(|| Failure::new(NetclStatus::Device, "no GPU is initialised; call initialize_gpu first"))
+        .ok_or_else(|| Failure::new(NetclStatus::Device, "no GPU is initialized; call initialize_gpu first"))
 }
 
 /// Closes every device and frees every buffer.
@@ -76,42 +76,41 @@ pub fn shutdown() {
     drop(open);
 }
 
-/// Sizes of axes, none of them negative.
+/// Converts sizes of axes; negative sizes are errors.
 pub fn sizes(given: &[c_int]) -> Result<Vec<usize>> {
-    let size = |n: &c_int| {
-        usize::try_from(*n).map_err(|_| Failure::argument(format!("a size of {n}; sizes are 0 and greater")))
-    };
+    let size =
+        |n: &c_int| usize::try_from(*n).map_err(|_| Failure::argument(format!("size {n} is negative")));
     given.iter().map(size).collect()
 }
 
-/// The buffers of one call, seen as tensors. All are on one device.
+/// Tensor views of the buffers of one call. All buffers are on one device.
 pub struct Views {
     device: Device,
 }
 
 impl Views {
-    /// For a call that names this GPU; the GPU of `buffer` counts.
+    /// Starts with the device of `buffer`, whatever GPU index the call names.
     pub fn of(what: &str, buffer: *const c_void) -> Result<Self> {
         let buffer = BUFFERS.get(buffer).map_err(|e| named(what, e))?;
         Ok(Self { device: buffer.device().clone() })
     }
 
-    /// Their device.
+    /// Returns their device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The first elements of a buffer, as f32.
+    /// Returns the first elements of a buffer as f32.
     pub fn floats(&self, what: &str, handle: *const c_void, shape: &[usize]) -> Result<Tensor> {
         self.tensor(what, handle, shape, DType::F32)
     }
 
-    /// The first elements of a buffer, as int32.
+    /// Returns the first elements of a buffer as int32.
     pub fn ids(&self, what: &str, handle: *const c_void, shape: &[usize]) -> Result<Tensor> {
         self.tensor(what, handle, shape, DType::I32)
     }
 
-    /// The same where NULL is a result that is not wanted.
+    /// Returns a view like [`Self::floats`], or `None` for NULL, which marks a result that is not needed.
     pub fn wanted(&self, what: &str, handle: *const c_void, shape: &[usize]) -> Result<Option<Tensor>> {
         if handle.is_null() { Ok(None) } else { self.floats(what, handle, shape).map(Some) }
     }
@@ -139,12 +138,12 @@ fn named(what: &str, failure: Failure) -> Failure {
     Failure::new(failure.status, format!("{what}: {}", failure.message))
 }
 
-/// Puts a result where the program wants it. The two may be the same memory.
+/// Stores a result in a buffer of the program. Both may share memory.
 pub fn store(result: &Tensor, to: &Tensor) -> Result<()> {
     let dense = result.detach().contiguous()?;
     let bytes = to.count() * to.dtype().size();
     if dense.dtype() != to.dtype() || dense.count() != to.count() {
-        let message = format!("a result {dense:?} for {to:?}");
+        let message = format!("the result has shape {dense:?}, the output has {to:?}");
         return Err(Failure::new(NetclStatus::Internal, message));
     }
     let from = dense.layout().offset * dense.dtype().size();

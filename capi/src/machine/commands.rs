@@ -1,4 +1,4 @@
-//! A machine, its memory, and commands that move bytes.
+//! Machines, their memory, and commands that move bytes.
 
 use super::state::{
     Later, MACHINES, Machine, User, aethercl_fence, aethercl_machine, aethercl_trace_callback, level, lock,
@@ -12,28 +12,29 @@ use aethercl::machine::{Callback, Fence, Options, Packet};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-/// How a machine is opened. Zeros are the defaults.
+/// Options for opening a machine. Zeros are the defaults.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct aethercl_options {
-    /// Bytes of memory; 0 for the profile's.
+    /// Size of device memory in bytes; 0 selects the profile's size.
     pub memory: u64,
-    /// What kernels are checked for: names of checks with commas between, `all`, or NULL for nothing.
+    /// Checks to run on kernels: names separated by commas, `all`, or NULL for none.
     pub checks: *const c_char,
-    /// What is told in words: 0 nothing, 1 a line a command, 2 each step, 3 also registers and what each compute unit does.
+    /// Detail of the trace: 0 none, 1 one line per command, 2 each step, 3 also registers and the work of each compute unit.
     pub trace_level: c_int,
-    /// Takes each line of that; NULL for standard error. It may not call the machine.
+    /// Callback that receives each line of the trace; NULL selects standard error. It must not call the machine.
     pub trace: aethercl_trace_callback,
-    /// Given to `trace`.
+    /// Pointer that is passed to `trace`.
     pub trace_user: *mut c_void,
-    /// Other than 0: keeps a timeline, which `aethercl_timeline` writes.
+    /// If not 0, a timeline is recorded. `aethercl_timeline` writes it to a file.
     pub timeline: c_int,
 }
 
-/// Opens a machine: `profile` names the card that it models (`teaching`, `h200`, …, or a `.toml` file), NULL for `teaching`. `options` may be NULL.
+/// Opens a machine. `profile` is the name of the modeled GPU (`teaching`, `h200`, …) or of a `.toml` file; NULL selects `teaching`.
+/// `options` may be NULL.
 ///
 /// # Safety
-/// `profile` and `options` are NULL or what they say; `machine` has room for a handle.
+/// `profile` is NULL or a string; `options` is NULL or points to options; `machine` has room for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_open(
     profile: *const c_char,
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn aethercl_open(
 ) -> NetclStatus {
     edge("aethercl_open", || {
         pointers::check_out("machine", machine)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let name = unsafe { pointers::text_or_none("profile", profile) }?;
         // SAFETY: likewise.
         let given = unsafe { pointers::slice("options", options, usize::from(!options.is_null())) }?;
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn aethercl_open(
     })
 }
 
-/// Closes a machine: nothing of it is left, and its register window may no longer be touched.
+/// Closes a machine and frees all its resources. Its register window must not be accessed afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_close(machine: *mut aethercl_machine) -> NetclStatus {
     edge("aethercl_close", || {
@@ -71,10 +72,10 @@ pub extern "C" fn aethercl_close(machine: *mut aethercl_machine) -> NetclStatus 
     })
 }
 
-/// Uninitialised device memory; `tag` names it in findings and traces, NULL for `buffer`.
+/// Allocates uninitialized device memory. `tag` is its name in findings and traces; NULL selects `buffer`.
 ///
 /// # Safety
-/// `tag` is NULL or a text; `address` has room for an address.
+/// `tag` is NULL or a string; `address` has room for an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_allocate(
     machine: *mut aethercl_machine,
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn aethercl_allocate(
 ) -> NetclStatus {
     edge("aethercl_allocate", || {
         pointers::check_out("address", address)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let tag = unsafe { pointers::text_or_none("tag", tag) }?.unwrap_or("buffer");
         let at = MACHINES.get(machine)?.with(|gpu| gpu.allocate(bytes, tag))?;
         // SAFETY: likewise.
@@ -92,13 +93,13 @@ pub unsafe extern "C" fn aethercl_allocate(
     })
 }
 
-/// Gives memory back. What still waits in a queue and uses it fails.
+/// Frees device memory. Commands still in a queue that use it fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_free(machine: *mut aethercl_machine, address: u64) -> NetclStatus {
     edge("aethercl_free", || MACHINES.get(machine)?.with(|gpu| gpu.free(address)))
 }
 
-/// Bytes of device memory in use, at most in use so far, and in all. Any may be NULL.
+/// Returns the bytes of device memory in use, the peak so far, and the capacity. Each pointer may be NULL.
 ///
 /// # Safety
 /// Each has room for a number or is NULL.
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn aethercl_memory(
             ("capacity", capacity, vram.capacity()),
         ] {
             if !to.is_null() {
-                // SAFETY: as this function's caller vouches.
+                // SAFETY: guaranteed by this function's caller.
                 unsafe { pointers::put(what, to, value) }?;
             }
         }
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn aethercl_memory(
     })
 }
 
-/// Opens a queue; they are numbered from 0.
+/// Opens a queue. Queues are numbered from 0.
 ///
 /// # Safety
 /// `queue` has room for a number or is NULL.
@@ -138,12 +139,12 @@ pub unsafe extern "C" fn aethercl_queue_open(machine: *mut aethercl_machine, que
         if queue.is_null() {
             return Ok(());
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("queue", queue, number as u32) }
     })
 }
 
-/// Writes a copy of host bytes to device memory into a queue's ring. The source may be changed at once. `fence` may be NULL.
+/// Enqueues a copy from host memory to device memory. The source may be changed as soon as the call returns. `fence` may be NULL.
 ///
 /// # Safety
 /// `source` points to `bytes` bytes.
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn aethercl_write(
     edge("aethercl_write", || {
         let machine = MACHINES.get(machine)?;
         machine.check_range(address, bytes)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let data = unsafe { pointers::slice("source", source.cast::<u8>(), bytes) }?.to_vec();
         let made = machine.with(|gpu| gpu.write(queue as usize, address, data, None))?;
         // SAFETY: likewise.
@@ -167,11 +168,11 @@ pub unsafe extern "C" fn aethercl_write(
     })
 }
 
-/// Called when a read-back is done: `status` says how it went.
+/// Callback for a completed read-back. `status` is its result.
 #[allow(non_camel_case_types)] // its name in C
 pub type aethercl_read_callback = Option<unsafe extern "C" fn(status: NetclStatus, user: *mut c_void)>;
 
-/// Where a read-back goes.
+/// Destination of a read-back.
 struct Destination {
     to: *mut u8,
     bytes: usize,
@@ -179,26 +180,26 @@ struct Destination {
     user: User,
 }
 
-// SAFETY: the program leaves the memory alone until the command is done, as the header asks.
+// SAFETY: the program does not use the memory until the command is complete; the header requires this.
 unsafe impl Send for Destination {}
 
 impl Destination {
     fn done(self, status: NetclStatus, data: &[u8]) {
         if status == NetclStatus::Ok && data.len() == self.bytes {
-            // SAFETY: room for as many bytes, which nobody uses meanwhile, as the caller of the read vouched.
+            // SAFETY: the caller of the read guaranteed that the destination is large enough and otherwise unused.
             unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.to, data.len()) };
         }
         if let Some(callback) = self.callback {
-            // SAFETY: a function of the program, called as the header says.
+            // SAFETY: a function of the program, called as documented in the header.
             unsafe { callback(status, self.user.0) }
         }
     }
 }
 
-/// A read-back into memory of the program; enqueued, with everything checked that can be.
+/// Enqueues a read-back into memory of the program. All checks that are possible now happen before.
 ///
 /// # Safety
-/// `to` has room for `bytes` bytes, which nobody else uses until the command is done.
+/// `to` has room for `bytes` bytes, which nothing else uses until the command is complete.
 pub unsafe fn read_back(
     machine: &Machine,
     queue: usize,
@@ -222,11 +223,12 @@ pub unsafe fn read_back(
     machine.with(|gpu| gpu.read(queue, address, bytes as u64, Some(arrived)))
 }
 
-/// Writes a read-back of device memory into a queue's ring. Once it is done the bytes are at `destination`, then `callback`, which may be NULL, is
-/// called with `user`, by the thread that waited, rang or looks at the register window. It may call this library. `fence` may be NULL.
+/// Enqueues a copy from device memory to host memory. When it is complete, the bytes are at `destination`. Then `callback`, which may be
+/// NULL, is called with `user` on the thread that waits, rings the doorbell, or polls the register window. The callback may call this
+/// library. `fence` may be NULL.
 ///
 /// # Safety
-/// `destination` has room for `bytes` bytes until the command is done or the machine is closed.
+/// `destination` has room for `bytes` bytes until the command is complete or the machine is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_read(
     machine: *mut aethercl_machine,
@@ -240,7 +242,7 @@ pub unsafe extern "C" fn aethercl_read(
 ) -> NetclStatus {
     edge("aethercl_read", || {
         let machine = MACHINES.get(machine)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let made =
             unsafe { read_back(&machine, queue as usize, (address, bytes), destination, (callback, user)) }?;
         // SAFETY: likewise.
@@ -248,7 +250,7 @@ pub unsafe extern "C" fn aethercl_read(
     })
 }
 
-/// Writes a copy within device memory into a queue's ring. `fence` may be NULL.
+/// Enqueues a copy within device memory. `fence` may be NULL.
 ///
 /// # Safety
 /// `fence` has room for a fence or is NULL.
@@ -264,12 +266,12 @@ pub unsafe extern "C" fn aethercl_copy(
     edge("aethercl_copy", || {
         let packet = Packet::Copy { to, from, bytes };
         let made = MACHINES.get(machine)?.with(|gpu| gpu.submit(queue as usize, packet, None))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { tell(fence, made) }
     })
 }
 
-/// Writes into a queue's ring that `pattern`, of 1, 2, 4, 8 or 16 bytes, is repeated over device memory. `fence` may be NULL.
+/// Enqueues a fill: `pattern`, of 1, 2, 4, 8 or 16 bytes, is repeated over `bytes` bytes of device memory. `fence` may be NULL.
 ///
 /// # Safety
 /// `pattern` points to `pattern_bytes` bytes.
@@ -286,10 +288,10 @@ pub unsafe extern "C" fn aethercl_fill(
     edge("aethercl_fill", || {
         if ![1, 2, 4, 8, 16].contains(&pattern_bytes) || !bytes.is_multiple_of(pattern_bytes as u64) {
             return Err(Failure::argument(format!(
-                "{bytes} bytes with a pattern of {pattern_bytes}; it has 1, 2, 4, 8 or 16, and fits a whole number of times"
+                "cannot fill {bytes} bytes with a pattern of {pattern_bytes} bytes; use a pattern of 1, 2, 4, 8 or 16 bytes that divides the size"
             )));
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let given = unsafe { pointers::slice("pattern", pattern.cast::<u8>(), pattern_bytes) }?;
         let mut padded = [0; 16];
         padded[..pattern_bytes].copy_from_slice(given);
@@ -300,7 +302,7 @@ pub unsafe extern "C" fn aethercl_fill(
     })
 }
 
-/// Writes into a queue's ring that it waits until the fence of another queue is there. `fence` may be NULL.
+/// Enqueues a wait: the queue waits until the fence of another queue is reached. `fence` may be NULL.
 ///
 /// # Safety
 /// `fence` has room for a fence or is NULL.
@@ -314,40 +316,41 @@ pub unsafe extern "C" fn aethercl_wait_for(
     edge("aethercl_wait_for", || {
         let packet = Packet::Wait { queue: other.queue, value: other.value };
         let made = MACHINES.get(machine)?.with(|gpu| gpu.submit(queue as usize, packet, None))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { tell(fence, made) }
     })
 }
 
-/// Rings: the command processor may read what is in the queue's ring. It does when somebody waits, or at `aethercl_run`.
+/// Rings the doorbell: the command processor may now read the queue's ring. It does so at the next wait or `aethercl_run`.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_doorbell(machine: *mut aethercl_machine, queue: u32) -> NetclStatus {
     edge("aethercl_doorbell", || MACHINES.get(machine)?.with(|gpu| gpu.doorbell(queue as usize)))
 }
 
-/// Does everything that was announced. Queues that all wait for each other are an error that names them.
+/// Runs all announced commands. If all queues wait for each other, the call fails with an error that names them.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_run(machine: *mut aethercl_machine) -> NetclStatus {
     edge("aethercl_run", || MACHINES.get(machine)?.with(|gpu| gpu.run()))
 }
 
-/// When a command ran, ns of the simulated clock.
+/// Execution times of a command in ns of the simulated clock.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 #[derive(Clone, Copy, Debug)]
 pub struct aethercl_times {
-    /// The doorbell.
+    /// Time of the doorbell.
     pub queued_ns: u64,
-    /// Begin.
+    /// Start of the execution.
     pub start_ns: u64,
-    /// End.
+    /// End of the execution.
     pub end_ns: u64,
 }
 
-/// Waits for a command, and rings for it where nobody did. How it went is the status; when it ran is in `times`, which may be NULL.
+/// Waits for a command. Rings its doorbell first, if this has not been done. The status is the result of the command. `times` receives its
+/// execution times and may be NULL.
 ///
 /// # Safety
-/// `times` has room for them or is NULL.
+/// `times` has room for the times or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_wait(
     machine: *mut aethercl_machine,
@@ -362,7 +365,7 @@ pub unsafe extern "C" fn aethercl_wait(
         }
         let found =
             aethercl_times { queued_ns: done.queued_ns, start_ns: done.start_ns, end_ns: done.end_ns };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("times", times, found) }
     })
 }

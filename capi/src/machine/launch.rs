@@ -1,4 +1,4 @@
-//! Kernels: a program's text is built, and launched by a packet of a queue.
+//! Kernels: building a program from source, and launching it with a packet in a queue.
 
 use super::state::{MACHINES, Machine, aethercl_fence, aethercl_machine, tell};
 use crate::edge::edge;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 static PROGRAMS: Table<Arc<Program>> = Table::new("program", 0xa2);
 
-/// A program that was built.
+/// A compiled program.
 #[allow(non_camel_case_types)] // its name in C
 pub struct aethercl_program(());
 
-/// A buffer that the kernel reads and writes: `address` and `bytes`.
+/// A buffer that the kernel reads and writes, given by `address` and `bytes`.
 pub const AETHERCL_BUFFER: c_int = 0;
-/// A buffer that the kernel only reads; a store there is a finding.
+/// A buffer that the kernel only reads, given by `address` and `bytes`. A store to it is a finding.
 pub const AETHERCL_BUFFER_READ: c_int = 1;
-/// A scalar or vector: `bytes` bytes at `data`.
+/// A scalar or vector of `bytes` bytes at `data`.
 pub const AETHERCL_VALUE: c_int = 2;
 /// Local memory of `bytes` bytes.
 pub const AETHERCL_LOCAL: c_int = 3;
@@ -31,18 +31,18 @@ pub const AETHERCL_LOCAL: c_int = 3;
 pub struct aethercl_argument {
     /// `AETHERCL_BUFFER`, `AETHERCL_BUFFER_READ`, `AETHERCL_VALUE` or `AETHERCL_LOCAL`.
     pub kind: c_int,
-    /// Of a buffer: its device address.
+    /// Device address of a buffer.
     pub address: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Of a value: where it is.
+    /// Pointer to a value.
     pub data: *const c_void,
 }
 
-/// Builds OpenCL C. What a compiler would print is in `netcl_last_error()` where it does not build. `options` (`-D NAME=1`, …) may be NULL.
+/// Compiles OpenCL C source. If this fails, `netcl_last_error()` contains the compiler's messages. `options` (`-D NAME=1`, …) may be NULL.
 ///
 /// # Safety
-/// `text` is a text, `options` a text or NULL; `program` has room for a handle.
+/// `text` is a string, `options` a string or NULL; `program` has room for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_build(
     text: *const c_char,
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn aethercl_build(
 ) -> NetclStatus {
     edge("aethercl_build", || {
         pointers::check_out("program", program)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let (text, options) =
             unsafe { (pointers::text("text", text)?, pointers::text_or_none("options", options)?) };
         let built = build(text, options.unwrap_or(""))?;
@@ -60,14 +60,14 @@ pub unsafe extern "C" fn aethercl_build(
     })
 }
 
-/// A program from its text.
+/// Compiles a program from source.
 pub fn build(text: &str, options: &str) -> Result<Arc<Program>> {
     let source = Source { name: "kernel.cl", text };
     let built = Program::build(&source, options, &Includes::none());
     built.map(Arc::new).map_err(|e| Failure::new(NetclStatus::Build, e.to_string()))
 }
 
-/// Frees a program. Launches of it that wait are done all the same.
+/// Frees a program. Launches that are already enqueued still run.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_program_free(program: *mut aethercl_program) -> NetclStatus {
     edge("aethercl_program_free", || PROGRAMS.remove(program).map(|_| ()))
@@ -80,30 +80,32 @@ fn bindings(arguments: &[aethercl_argument]) -> Result<Vec<Binding>> {
         match given.kind {
             AETHERCL_BUFFER => Ok(buffer(Access::Write)),
             AETHERCL_BUFFER_READ => Ok(buffer(Access::Read)),
-            // The largest type has 16 elements of 8 bytes, a struct more; nobody passes as much by value.
+            // The largest vector has 16 elements of 8 bytes. A struct can be larger, but not this large.
             AETHERCL_VALUE if bytes <= 4096 => {
-                // SAFETY: as the caller of the launch vouches.
+                // SAFETY: guaranteed by the caller of the launch.
                 let data = unsafe { pointers::slice("data of a value", given.data.cast::<u8>(), bytes) }?;
                 Ok(Binding::Scalar(data.to_vec()))
             }
-            AETHERCL_VALUE => Err(Failure::argument(format!("a value of {bytes} bytes"))),
+            AETHERCL_VALUE => {
+                Err(Failure::argument(format!("a value of {bytes} bytes, expected at most 4096")))
+            }
             AETHERCL_LOCAL => Ok(Binding::Local(bytes)),
-            kind => Err(Failure::argument(format!("an argument of kind {kind}; there are 0 to 3"))),
+            kind => Err(Failure::argument(format!("an argument of kind {kind}, expected 0 to 3"))),
         }
     };
     arguments.iter().map(binding).collect()
 }
 
-/// A launch that is ready to be described to the device.
+/// A checked launch, ready to be enqueued.
 struct Given {
     machine: Arc<Machine>,
     work: Arc<KernelLaunch>,
 }
 
-/// What is to be launched, from a program's pointers.
+/// Builds a launch from a program's pointers.
 ///
 /// # Safety
-/// As `aethercl_launch` says.
+/// The same as for `aethercl_launch`.
 unsafe fn given(
     machine: *mut aethercl_machine,
     program: *mut aethercl_program,
@@ -112,7 +114,7 @@ unsafe fn given(
     (global, local): (*const u64, *const u64),
 ) -> Result<Given> {
     let (machine, program) = (MACHINES.get(machine)?, PROGRAMS.get(program)?);
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     let (kernel, arguments) =
         unsafe { (pointers::text("kernel", kernel)?, pointers::slice("arguments", arguments, count)?) };
     // SAFETY: likewise.
@@ -120,14 +122,17 @@ unsafe fn given(
         unsafe { (pointers::slice("global", global, 3)?, pointers::slice("local", local, 3)?) };
     if program.kernel(kernel).is_none() {
         let names: Vec<&str> = program.kernels().iter().map(|k| k.name.as_str()).collect();
-        return Err(Failure::argument(format!("no kernel {kernel}; there are {}", names.join(", "))));
+        return Err(Failure::argument(format!(
+            "the program has no kernel {kernel}; its kernels are {}",
+            names.join(", ")
+        )));
     }
     let of = |sizes: &[u64]| [sizes[0], sizes[1], sizes[2]];
     let range = NdRange { global: of(global), local: of(local), offset: [0; 3], dimensions: 3 };
     let most = u64::from(machine.gpu().profile().compute.max_group);
     let items = range.local.iter().try_fold(1u64, |product, n| product.checked_mul(*n));
     if items.is_none_or(|items| items == 0 || items > most) {
-        let message = format!("a group of {local:?} work-items; it has 1 to {most}");
+        let message = format!("a group has {local:?} work-items, expected 1 to {most}");
         return Err(Failure::argument(message));
     }
     let options = machine.launch.clone();
@@ -135,11 +140,11 @@ unsafe fn given(
     Ok(Given { machine, work: Arc::new(work) })
 }
 
-/// Writes a launch of a kernel into a queue's ring: `global` work-items in groups of `local`, three sizes each, 1 where a dimension is not used.
-/// What the checks find does not end it: `aethercl_finding_count`. `fence` may be NULL.
+/// Enqueues the launch of a kernel: `global` work-items in groups of `local`. Both are arrays of three sizes, with 1 for unused dimensions.
+/// A finding of the checks does not make the launch fail; see `aethercl_finding_count`. `fence` may be NULL.
 ///
 /// # Safety
-/// `kernel` is a text; there are `count` arguments, and each size is an array of three.
+/// `kernel` is a string; `arguments` has `count` elements; `global` and `local` have three elements each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_launch(
     machine: *mut aethercl_machine,
@@ -153,7 +158,7 @@ pub unsafe extern "C" fn aethercl_launch(
     fence: *mut aethercl_fence,
 ) -> NetclStatus {
     edge("aethercl_launch", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let Given { machine, work } =
             unsafe { given(machine, program, kernel, (arguments, count), (global, local)) }?;
         let keeper = machine.keeper();
@@ -163,11 +168,11 @@ pub unsafe extern "C" fn aethercl_launch(
     })
 }
 
-/// Describes a launch in host memory, for a program that writes its LAUNCH packets itself: `descriptor` is what the packet points to. It
-/// serves one launch.
+/// Writes a launch descriptor to host memory, for programs that write LAUNCH packets themselves. `descriptor` receives the address for the
+/// packet. Each descriptor can be used for one launch.
 ///
 /// # Safety
-/// As `aethercl_launch`; `descriptor` has room for an address.
+/// The same as for `aethercl_launch`; `descriptor` has room for an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_describe(
     machine: *mut aethercl_machine,
@@ -181,7 +186,7 @@ pub unsafe extern "C" fn aethercl_describe(
 ) -> NetclStatus {
     edge("aethercl_describe", || {
         pointers::check_out("descriptor", descriptor)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let Given { machine, work } =
             unsafe { given(machine, program, kernel, (arguments, count), (global, local)) }?;
         let at = machine.with(|gpu| Ok(gpu.describe(work)))?;

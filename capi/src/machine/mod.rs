@@ -1,4 +1,4 @@
-//! AetherCL, the simulated GPU, as a program in C sees it: device memory, queues, doorbells, registers, kernels, findings, counters.
+//! C interface of AetherCL, the simulated GPU: device memory, queues, doorbells, registers, kernels, findings and counters.
 
 pub mod commands;
 mod launch;

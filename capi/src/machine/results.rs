@@ -1,4 +1,4 @@
-//! What launches left behind: findings, counters, times, what kernels printed, the timeline.
+//! Results of launches: findings, counters, times, output of `printf`, and the timeline.
 
 use super::state::{MACHINES, aethercl_machine, lock};
 use crate::edge::edge;
@@ -7,25 +7,25 @@ use crate::status::{Failure, NetclStatus};
 use aethercl::model::Bound;
 use std::ffi::{CStr, c_char};
 
-/// What the checks found at one place of a kernel. Its texts last until the findings are cleared or the machine is closed.
+/// A finding of the checks at one place of a kernel. Its strings are valid until the findings are cleared or the machine is closed.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct aethercl_finding {
-    /// `race-in-group`, `read-outside`, `uninitialized`, …
+    /// Kind of finding: `race-in-group`, `read-outside`, `uninitialized`, …
     pub kind: *const c_char,
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: *const c_char,
-    /// Line of its text, from 1.
+    /// Line in the kernel source, starting at 1.
     pub line: u32,
-    /// Column, from 1.
+    /// Column, starting at 1.
     pub column: u32,
-    /// How often it happened there.
+    /// Number of occurrences at this place.
     pub count: u64,
-    /// What happened, the line with a caret, and the work-items.
+    /// Description: what happened, the source line with a caret, and the work-items.
     pub text: *const c_char,
 }
 
-/// How many findings there are since the last `aethercl_findings_clear`.
+/// Returns the number of findings since the last `aethercl_findings_clear`.
 ///
 /// # Safety
 /// `count` has room for a number.
@@ -37,15 +37,15 @@ pub unsafe extern "C" fn aethercl_finding_count(
     edge("aethercl_finding_count", || {
         let machine = MACHINES.get(machine)?;
         let there = lock(&machine.mail.left).findings.len();
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("count", count, there) }
     })
 }
 
-/// One of them, counted from 0.
+/// Returns a finding by its index, which starts at 0.
 ///
 /// # Safety
-/// `finding` has room for it.
+/// `finding` has room for the finding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_finding_at(
     machine: *mut aethercl_machine,
@@ -57,7 +57,9 @@ pub unsafe extern "C" fn aethercl_finding_at(
         let left = lock(&machine.mail.left);
         let there = left.findings.len();
         let found = left.findings.get(index);
-        let found = found.ok_or_else(|| Failure::argument(format!("finding {index} of {there}")))?;
+        let found = found.ok_or_else(|| {
+            Failure::argument(format!("finding {index} is out of range; there are {there}"))
+        })?;
         let out = aethercl_finding {
             kind: found.kind.as_ptr(),
             kernel: found.kernel.as_ptr(),
@@ -66,12 +68,12 @@ pub unsafe extern "C" fn aethercl_finding_at(
             count: found.finding.count,
             text: found.text.as_ptr(),
         };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("finding", finding, out) }
     })
 }
 
-/// Forgets all findings.
+/// Clears all findings.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_findings_clear(machine: *mut aethercl_machine) -> NetclStatus {
     edge("aethercl_findings_clear", || {
@@ -81,42 +83,42 @@ pub extern "C" fn aethercl_findings_clear(machine: *mut aethercl_machine) -> Net
     })
 }
 
-/// What a launch did, as the hardware would count it, and how long the model says it takes.
+/// Counters of a launch, as the hardware would report them, and the modeled time.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 #[derive(Default)]
 pub struct aethercl_counters {
-    /// Work-groups.
+    /// Number of work-groups.
     pub groups: u64,
-    /// Work-items.
+    /// Number of work-items.
     pub items: u64,
-    /// Instructions of SIMD groups.
+    /// Instructions issued by SIMD groups.
     pub issued: u64,
-    /// Lanes of these instructions that were masked off.
+    /// Masked-off lanes of these instructions.
     pub lanes_idle: u64,
-    /// Requests, bytes and sectors of 32 bytes of loads from global memory.
+    /// Load requests to global memory.
     pub global_load_requests: u64,
-    /// Bytes that they asked for.
+    /// Bytes requested by these loads.
     pub global_load_bytes: u64,
-    /// Sectors that were moved for them.
+    /// Sectors of 32 bytes moved for these loads.
     pub global_load_sectors: u64,
-    /// Requests of stores.
+    /// Store requests to global memory.
     pub global_store_requests: u64,
-    /// Bytes that they stored.
+    /// Bytes stored.
     pub global_store_bytes: u64,
-    /// Sectors that were moved for them.
+    /// Sectors of 32 bytes moved for these stores.
     pub global_store_sectors: u64,
     /// Requests to local memory.
     pub local_requests: u64,
-    /// Passes through its banks; as many as requests without conflict.
+    /// Passes through the banks of local memory. Without bank conflicts, equal to `local_requests`.
     pub local_passes: u64,
-    /// Local memory of a group, bytes.
+    /// Local memory of a work-group in bytes.
     pub local_bytes: u64,
-    /// Registers of 32 bits that a work-item needs.
+    /// 32-bit registers per work-item.
     pub registers: u32,
-    /// Modelled time on the compute units, ns.
+    /// Modeled time on the compute units in ns.
     pub ns: u64,
-    /// The slowest part, such as `device memory`.
+    /// Limiting resource, such as `device memory`.
     pub bound: *const c_char,
 }
 
@@ -137,10 +139,10 @@ fn bound_name(bound: Bound) -> &'static CStr {
     }
 }
 
-/// What the launch that was done last did.
+/// Returns the counters of the launch that completed last.
 ///
 /// # Safety
-/// `counters` has room for them.
+/// `counters` has room for the counters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_counters_last(
     machine: *mut aethercl_machine,
@@ -151,7 +153,7 @@ pub unsafe extern "C" fn aethercl_counters_last(
         let machine = MACHINES.get(machine)?;
         let left = lock(&machine.mail.left);
         let Some((Some(c), estimate)) = &left.last else {
-            return Err(Failure::argument("no launch was done yet"));
+            return Err(Failure::argument("no launch has completed yet"));
         };
         let bound = estimate.as_ref().map_or(c"", |estimate| bound_name(estimate.bound()));
         let out = aethercl_counters {
@@ -172,13 +174,13 @@ pub unsafe extern "C" fn aethercl_counters_last(
             ns: estimate.as_ref().map_or(0, |estimate| estimate.ns),
             bound: bound.as_ptr(),
         };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("counters", counters, out) }
     })
 }
 
-/// What kernels printed since it was last asked for: up to `room` bytes with the zero at the end, and in `length` how many there were without
-/// it. The text is taken where it fits; `text` NULL asks only for the length.
+/// Returns the `printf` output of kernels since the last call. `room` is the size of `text` in bytes, including the terminating zero.
+/// `length` receives the length without the zero. The output is consumed if it fits. If `text` is NULL, only the length is returned.
 ///
 /// # Safety
 /// `text` has room for `room` bytes or is NULL; `length` has room for a number.
@@ -192,14 +194,14 @@ pub unsafe extern "C" fn aethercl_printed(
     edge("aethercl_printed", || {
         let machine = MACHINES.get(machine)?;
         let mut left = lock(&machine.mail.left);
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("length", length, left.printed.len()) }?;
         if text.is_null() {
             return Ok(());
         }
         if room <= left.printed.len() {
             let needed = left.printed.len() + 1;
-            return Err(Failure::argument(format!("room for {room} bytes, {needed} are needed")));
+            return Err(Failure::argument(format!("the buffer has {room} bytes, {needed} are needed")));
         }
         // SAFETY: likewise.
         let to = unsafe { pointers::slice_mut("text", text.cast::<u8>(), room) }?;
@@ -210,21 +212,24 @@ pub unsafe extern "C" fn aethercl_printed(
     })
 }
 
-/// Writes the timeline so far as a file for ui.perfetto.dev, of a machine that was opened with one.
+/// Writes the timeline so far to a file for ui.perfetto.dev. The machine must have been opened with a timeline.
 ///
 /// # Safety
-/// `path` is a text.
+/// `path` is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_timeline(
     machine: *mut aethercl_machine,
     path: *const c_char,
 ) -> NetclStatus {
     edge("aethercl_timeline", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let path = unsafe { pointers::text("path", path) }?;
         let machine = MACHINES.get(machine)?;
         let json = machine.gpu().timeline().map(aethercl::machine::Timeline::json);
-        let json = json.ok_or_else(|| Failure::argument("the machine was opened without a timeline"))?;
-        std::fs::write(path, json).map_err(|e| Failure::new(NetclStatus::Io, format!("writing {path}: {e}")))
+        let json = json.ok_or_else(|| {
+            Failure::argument("the machine has no timeline; set aethercl_options.timeline when opening it")
+        })?;
+        std::fs::write(path, json)
+            .map_err(|e| Failure::new(NetclStatus::Io, format!("cannot write {path}: {e}")))
     })
 }

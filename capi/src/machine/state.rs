@@ -1,5 +1,5 @@
-//! A machine behind its handle. Commands compute where somebody waits for them, rings, or looks at the register window; callbacks come
-//! from the thread that did, after the machine is free again, so that they may use it.
+//! A machine and its handle. Commands run when a thread waits for them, rings the doorbell, or polls the register window. Callbacks run on
+//! that thread after the machine is unlocked, so that they may use the machine.
 
 use crate::handles::Table;
 use crate::pointers;
@@ -18,21 +18,21 @@ pub static MACHINES: Table<Arc<Machine>> = Table::new("machine", 0xa1);
 #[allow(non_camel_case_types)] // its name in C
 pub struct aethercl_machine(());
 
-/// Takes a line of the trace.
+/// Callback that receives a line of the trace.
 #[allow(non_camel_case_types)] // its name in C
 pub type aethercl_trace_callback = Option<unsafe extern "C" fn(line: *const c_char, user: *mut c_void)>;
 
-/// What a program gives to be called with.
+/// Pointer that a program passes for its callbacks.
 #[derive(Clone, Copy)]
 pub struct User(pub *mut c_void);
 
-// SAFETY: the pointer is only handed back; the header says that callbacks come from other threads too.
+// SAFETY: the pointer is only passed back. The header says that callbacks may come from other threads.
 unsafe impl Send for User {}
 
-/// A step that is done once the machine is free.
+/// An action that runs after the machine is unlocked.
 pub type Later = Box<dyn FnOnce() + Send>;
 
-/// What launches left: everything found so far, and what the last one did.
+/// Results of launches: all findings, and the counters of the last launch.
 #[derive(Default)]
 pub struct Left {
     pub findings: Vec<Arc<Found>>,
@@ -40,7 +40,7 @@ pub struct Left {
     pub last: Option<(Option<Counters>, Option<Arc<Estimate>>)>,
 }
 
-/// A finding with its texts as C reads them.
+/// A finding with its strings as C strings.
 pub struct Found {
     pub finding: Finding,
     pub kernel: CString,
@@ -48,10 +48,10 @@ pub struct Found {
     pub text: CString,
 }
 
-/// Findings kept; one defect in a loop of launches would fill the memory.
+/// Maximum number of findings that are kept, so that a defect in a loop of launches does not fill the memory.
 const KEPT: usize = 1000;
 
-/// What callbacks of commands write to.
+/// Results that callbacks of commands write to.
 #[derive(Default)]
 pub struct Mail {
     pub left: Mutex<Left>,
@@ -65,7 +65,7 @@ pub struct Machine {
     poller: Mutex<Option<Poller>>,
 }
 
-/// The thread that looks at the register window.
+/// The thread that polls the register window.
 struct Poller {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -75,18 +75,18 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A listener for lines of the trace; without a sink they go to standard error.
+/// Builds a listener for lines of the trace. Without a sink, lines go to standard error.
 pub fn narrator(level: TraceLevel, sink: aethercl_trace_callback, user: User) -> Narrator {
     let tell: Sink = Box::new(move |line: &str| {
         let user = user;
         match (sink, CString::new(line.replace('\0', " "))) {
             (Some(sink), Ok(line)) => {
-                // SAFETY: a function of the program, called as the header says.
+                // SAFETY: a function of the program, called as documented in the header.
                 unsafe { sink(line.as_ptr(), user.0) }
             }
             _ => {
                 use std::io::Write;
-                // Nobody is there to hear that standard error is closed.
+                // A closed standard error cannot be reported anywhere.
                 let _ = writeln!(std::io::stderr(), "{line}");
             }
         }
@@ -94,18 +94,18 @@ pub fn narrator(level: TraceLevel, sink: aethercl_trace_callback, user: User) ->
     Narrator::new(level, Some(tell))
 }
 
-/// The level of a number.
+/// Converts a number to a trace level.
 pub fn level(number: c_int) -> Result<TraceLevel> {
     match number {
         0 => Ok(TraceLevel::Off),
         1 => Ok(TraceLevel::Commands),
         2 => Ok(TraceLevel::Steps),
         3 => Ok(TraceLevel::All),
-        _ => Err(Failure::argument(format!("trace level {number}; there are 0 to 3"))),
+        _ => Err(Failure::argument(format!("trace level {number}, expected 0 to 3"))),
     }
 }
 
-/// The profile of a name, or of a file that ends in `.toml`.
+/// Loads the profile with this name, or from a file whose name ends in `.toml`.
 pub fn profile(name: Option<&str>) -> Result<Profile> {
     let name = name.unwrap_or("teaching");
     let wrong = |e: String| Failure::argument(format!("profile {name}: {e}"));
@@ -132,7 +132,7 @@ impl Machine {
         lock(&self.gpu)
     }
 
-    /// Does something with the machine, then calls back whom that concerns.
+    /// Locks the machine for `f`, then runs the callbacks that are due.
     pub fn with<T>(&self, f: impl FnOnce(&mut Gpu) -> Result<T, GpuError>) -> Result<T> {
         let done = f(&mut self.gpu());
         self.call_back();
@@ -144,13 +144,13 @@ impl Machine {
         waiting.into_iter().for_each(|later| later());
     }
 
-    /// What a launch is completed by.
+    /// Returns the callback that stores the results of a completed launch.
     pub fn keeper(&self) -> Callback {
         let mail = Arc::clone(&self.mail);
         Box::new(move |done| mail.keep(done))
     }
 
-    /// Looks at the register window from now on, from a thread of its own.
+    /// Starts a thread that polls the register window.
     pub fn poll(self: &Arc<Self>) {
         let mut poller = lock(&self.poller);
         if poller.is_some() {
@@ -166,7 +166,7 @@ impl Machine {
                 machine.call_back();
                 drop(machine);
                 idle = if busy { 0 } else { idle.saturating_add(1) };
-                // Quick while a program is at work, a thousand looks a second while it is not.
+                // Poll quickly while the program is active, and a thousand times per second while it is idle.
                 match idle {
                     0..100 => std::thread::yield_now(),
                     100..200 => std::thread::sleep(std::time::Duration::from_micros(50)),
@@ -177,7 +177,7 @@ impl Machine {
         *poller = Some(Poller { stop, thread });
     }
 
-    /// Ends that thread.
+    /// Stops the polling thread.
     pub fn stop_polling(&self) {
         let Some(Poller { stop, thread }) = lock(&self.poller).take() else { return };
         stop.store(true, Ordering::Release);
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Whether `bytes` from `address` on are within one allocation, before room for them is made.
+    /// Checks that `bytes` bytes at `address` are within one allocation. Called before host memory for them is allocated.
     pub fn check_range(&self, address: u64, bytes: usize) -> Result<()> {
         let gpu = self.gpu();
         let there = gpu.memory().find(address);
@@ -220,14 +220,14 @@ impl Mail {
     }
 }
 
-/// A command's place in its queue: done once the queue's fence has reached `value`.
+/// Identifies a command. The command is complete when the fence of its queue has reached `value`.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 #[derive(Clone, Copy, Debug)]
 pub struct aethercl_fence {
-    /// The queue.
+    /// Number of the queue.
     pub queue: u32,
-    /// What its fence will be.
+    /// Fence value that marks completion.
     pub value: u64,
 }
 
@@ -237,7 +237,7 @@ impl From<Fence> for aethercl_fence {
     }
 }
 
-/// Tells a program which fence its command has, where it wants to know.
+/// Writes the fence of a command to `out`, unless `out` is null.
 ///
 /// # Safety
 /// `out` is null or has room for a fence.
@@ -245,6 +245,6 @@ pub unsafe fn tell(out: *mut aethercl_fence, fence: Fence) -> Result<()> {
     if out.is_null() {
         return Ok(());
     }
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointers::put("fence", out, fence.into()) }
 }

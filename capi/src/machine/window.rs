@@ -1,4 +1,4 @@
-//! Registers, and the window through which a program reaches them and the rings by itself.
+//! Registers, and the window that maps registers and rings into the program's memory.
 
 use super::state::{MACHINES, aethercl_machine};
 use crate::edge::edge;
@@ -7,10 +7,10 @@ use crate::status::{Failure, NetclStatus};
 use aethercl::machine::window::RINGS;
 use std::ffi::c_void;
 
-/// Reads a register. docs/aethercl.md has their table.
+/// Reads a register. docs/aethercl.md lists the registers.
 ///
 /// # Safety
-/// `value` has room for it.
+/// `value` has room for the register's value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_register_read(
     machine: *mut aethercl_machine,
@@ -20,12 +20,12 @@ pub unsafe extern "C" fn aethercl_register_read(
     edge("aethercl_register_read", || {
         pointers::check_out("value", value)?;
         let found = MACHINES.get(machine)?.with(|gpu| Ok(gpu.read_register(offset)))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("value", value, found) }
     })
 }
 
-/// Writes a register. One that only the device sets stays as it is.
+/// Writes a register. Read-only registers keep their value.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_register_write(
     machine: *mut aethercl_machine,
@@ -40,24 +40,24 @@ pub extern "C" fn aethercl_register_write(
     })
 }
 
-/// Where the register window lies and what is in it.
+/// Location and layout of the register window.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct aethercl_mmio {
-    /// The registers, 32 bits each: the one at offset `o` is `registers[o / 4]`.
+    /// The registers, 32 bits each. The register at offset `o` is `registers[o / 4]`.
     pub registers: *mut u32,
-    /// Bytes of the window.
+    /// Size of the window in bytes.
     pub bytes: usize,
-    /// Bytes from the window's begin to the ring of queue 0.
+    /// Offset in bytes from the start of the window to the ring of queue 0.
     pub rings: usize,
-    /// Bytes from a queue's ring to the next one's.
+    /// Distance in bytes between the rings of consecutive queues.
     pub ring_stride: usize,
 }
 
-/// Maps the machine's registers and rings into the program's memory. From now on a thread of the machine looks at them: a program that writes packets
-/// into a ring and its tail into DOORBELL needs no other function, and sees FENCE move and IRQ_STATUS set; writing IRQ_CLEAR clears that. Words are
-/// 32 bits and are read and written as such (volatile, or as C11 atomics); the packets before the doorbell. Mapping once more gives the same
-/// window. It is there until `aethercl_mmio_unmap` or `aethercl_close`.
+/// Maps the machine's registers and rings into the program's memory. A thread of the machine then polls them. A program can write packets
+/// into a ring and the ring's tail into DOORBELL, without calling other functions. It then sees FENCE advance and IRQ_STATUS set; writing
+/// IRQ_CLEAR clears the status. Access the window in 32-bit words, either volatile or as C11 atomics, and write the packets before the
+/// doorbell. Mapping again returns the same window. The window is valid until `aethercl_mmio_unmap` or `aethercl_close`.
 ///
 /// # Safety
 /// `window` has room for the description.
@@ -81,12 +81,12 @@ pub unsafe extern "C" fn aethercl_mmio_map(
             }
         };
         machine.poll();
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("window", window, found) }
     })
 }
 
-/// Takes the window away; the program may no longer touch it.
+/// Unmaps the window. The program must not access it afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn aethercl_mmio_unmap(machine: *mut aethercl_machine) -> NetclStatus {
     edge("aethercl_mmio_unmap", || {
@@ -97,8 +97,8 @@ pub extern "C" fn aethercl_mmio_unmap(machine: *mut aethercl_machine) -> NetclSt
     })
 }
 
-/// Host memory that the copy engines reach at the bus address `bus` and behind it, for packets that a program writes itself: `bytes` bytes, those at
-/// `source`, or zeros where it is NULL. It stays until `aethercl_unpin`.
+/// Allocates `bytes` bytes of host memory that the copy engines reach at the bus address `bus`, for packets that a program writes itself.
+/// The memory contains a copy of `source`, or zeros if `source` is NULL. It is valid until `aethercl_unpin`.
 ///
 /// # Safety
 /// `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
@@ -113,15 +113,18 @@ pub unsafe extern "C" fn aethercl_pin(
         pointers::check_out("bus", bus)?;
         let machine = MACHINES.get(machine)?;
         let mut data = Vec::new();
-        // A system may promise more than it has.
+        // Checked because a system may promise more memory than it has.
         let there = netcl::device::available_memory().unwrap_or(u64::MAX);
         if bytes as u64 > there || data.try_reserve_exact(bytes).is_err() {
-            return Err(Failure::new(NetclStatus::Memory, format!("{bytes} bytes of host memory")));
+            return Err(Failure::new(
+                NetclStatus::Memory,
+                format!("cannot pin {bytes} bytes: not enough host memory is available"),
+            ));
         }
         if source.is_null() {
             data.resize(bytes, 0);
         } else {
-            // SAFETY: as this function's caller vouches.
+            // SAFETY: guaranteed by this function's caller.
             data.extend_from_slice(unsafe { pointers::slice("source", source.cast::<u8>(), bytes) }?);
         }
         let at = machine.with(|gpu| Ok(gpu.pin(data)))?;
@@ -130,7 +133,7 @@ pub unsafe extern "C" fn aethercl_pin(
     })
 }
 
-/// Gives pinned memory back, with what was copied there: its first `bytes` bytes go to `destination`, which may be NULL.
+/// Frees pinned memory. Its first `bytes` bytes are copied to `destination`, which may be NULL.
 ///
 /// # Safety
 /// `destination` has room for `bytes` bytes or is NULL.
@@ -149,10 +152,10 @@ pub unsafe extern "C" fn aethercl_unpin(
             return Ok(());
         }
         let there = data.len();
-        let wanted = data
-            .get(..bytes)
-            .ok_or_else(|| Failure::argument(format!("{bytes} bytes of pinned memory of {there}")))?;
-        // SAFETY: as this function's caller vouches.
+        let wanted = data.get(..bytes).ok_or_else(|| {
+            Failure::argument(format!("cannot copy {bytes} bytes from pinned memory of {there} bytes"))
+        })?;
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::slice_mut("destination", destination.cast::<u8>(), bytes) }?
             .copy_from_slice(wanted);
         Ok(())

@@ -1,4 +1,4 @@
-//! Language models: loaded from their files, described, asked to go on with a text.
+//! Language models: loading, description, and text generation.
 
 use crate::edge::edge;
 use crate::handles::Table;
@@ -21,11 +21,11 @@ static MODELS: Table<Arc<LoadedModel>> = Table::new("model", 0xe1);
 #[allow(non_camel_case_types)] // its name in C
 pub struct netcl_model(());
 
-/// Loads a model from a GGUF file, a folder in the Hugging Face layout, or the folder of a run. `context` is the tokens that it is to look at, 0 for
-/// the model's own or as many as fit.
+/// Loads a model from a GGUF file, a folder in the Hugging Face layout, or the folder of a training run. `context` is the context length in
+/// tokens. 0 selects the model's own context length, or as much as fits into memory.
 ///
 /// # Safety
-/// `path` is a text; `model` has room for a handle.
+/// `path` is a string; `model` has room for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_model_load(
     device: *mut netcl_device,
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn netcl_model_load(
     edge("netcl_model_load", || {
         pointers::check_out("model", model)?;
         let device = DEVICES.get(device)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let path = unsafe { pointers::text("path", path) }?;
         let options = Options { context: Some(context).filter(|n| *n > 0), ..Options::default() };
         let loaded = LoadedModel::open(Path::new(path), &device, options, &mut |_| Ok(()))?;
@@ -51,27 +51,27 @@ pub extern "C" fn netcl_model_free(model: *mut netcl_model) -> NetclStatus {
     edge("netcl_model_free", || MODELS.remove(model).map(|_| ()))
 }
 
-/// What a model is.
+/// Properties of a model.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct netcl_model_info {
-    /// Tokens of its vocabulary.
+    /// Number of tokens in the vocabulary.
     pub vocab: usize,
-    /// Tokens that it looks at, as it was loaded.
+    /// Context length in tokens, as loaded.
     pub context: usize,
-    /// Tokens that its files say it can look at.
+    /// Context length in tokens, according to the model's files.
     pub trained_context: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// How its dense weights are stored, `NETCL_F32`, ….
+    /// Storage type of the dense weights, `NETCL_F32`, ….
     pub dtype: c_int,
 }
 
-/// Describes a model.
+/// Writes the properties of a model to `info`.
 ///
 /// # Safety
 /// `info` has room for the description.
@@ -92,60 +92,60 @@ pub unsafe extern "C" fn netcl_model_describe(
             parameters: model.decoder().params().count() as u64,
             dtype: number(model.dtype()),
         };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("info", info, found) }
     })
 }
 
-/// How a text is made. Zeros of a structure that is all zeros are the model's own settings and the likeliest tokens: see each field.
+/// Settings for generating text. A structure of zeros selects the model's own settings and greedy decoding; see each field.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct netcl_generation {
-    /// New tokens at most; 0 for as many as the context takes.
+    /// Maximum number of new tokens; 0 for as many as the context allows.
     pub max_tokens: usize,
-    /// 0 takes the likeliest token each time; below 0 is the model's own setting.
+    /// Sampling temperature. 0 selects greedy decoding; a negative value selects the model's own setting.
     pub temperature: f32,
-    /// Keeps the likeliest tokens; 0 is the model's own setting.
+    /// Number of most likely tokens to sample from; 0 selects the model's own setting.
     pub top_k: usize,
-    /// Keeps the likeliest tokens that together have this probability; 0 is the model's own setting.
+    /// Sampling is limited to the most likely tokens whose total probability reaches this value; 0 selects the model's own setting.
     pub top_p: f32,
-    /// The same seed gives the same text.
+    /// Seed of the sampler. The same seed gives the same text.
     pub seed: u64,
-    /// A text that ends it, or NULL.
+    /// String that ends the text, or NULL.
     pub stop: *const c_char,
-    /// Other than 0: names of control tokens in the prompt are those tokens and not text.
+    /// If not 0, names of control tokens in the prompt are parsed as these tokens instead of as text.
     pub special: c_int,
 }
 
-/// Called with text as it becomes final, in whole characters; other than 0 stops.
+/// Callback that receives the text as it is generated, in whole characters. A nonzero return value stops the generation.
 #[allow(non_camel_case_types)] // its name in C
 pub type netcl_text_callback = Option<unsafe extern "C" fn(text: *const c_char, user: *mut c_void) -> c_int>;
 
-/// What came of it.
+/// Result of generating text.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct netcl_generated {
-    /// Tokens of the prompt.
+    /// Number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// New tokens.
+    /// Number of new tokens.
     pub tokens: usize,
-    /// Tokens of the prompt a second.
+    /// Prompt tokens per second.
     pub prompt_speed: f64,
-    /// New tokens a second.
+    /// New tokens per second.
     pub speed: f64,
-    /// Why it ended: 0 a token that ends texts, 1 the stop text, 2 `max_tokens`, 3 the context is full, 4 `said` asked to.
+    /// Reason for the end: 0 an end-of-text token, 1 the stop string, 2 `max_tokens`, 3 the context is full, 4 `said` requested a stop.
     pub finish: c_int,
 }
 
-/// Sampler and request of a program's options.
+/// Builds the sampler and the request from a program's options.
 ///
 /// # Safety
-/// `options` is null or points to them, and their stop text is one or null.
+/// `options` is null or points to valid options, and their stop string is valid or null.
 unsafe fn wishes(
     model: &LoadedModel,
     options: *const netcl_generation,
 ) -> Result<(Sampler, Request, Specials)> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     let given = unsafe { pointers::slice("options", options, usize::from(!options.is_null())) }?;
     let (mut sampling, mut request, mut specials) =
         (model.sampling().clone(), Request::default(), Specials::Plain);
@@ -173,11 +173,12 @@ unsafe fn wishes(
     Ok((Sampler::new(sampling, model.tokenizer()?)?, request, specials))
 }
 
-/// Goes on with the text `prompt`. `options` may be NULL for the model's own settings, `said` for a program that wants only the end of it, `generated`
-/// for one that does not. A prompt longer than the context is an error; nothing is cut. The status is `NETCL_STATUS_STOPPED` where `said` ended it.
+/// Generates text after `prompt`. `options` may be NULL for the model's own settings. `said` receives the text and may be NULL. `generated`
+/// receives the result and may be NULL. A prompt that is longer than the context is an error; it is never truncated. The status is
+/// `NETCL_STATUS_STOPPED` if `said` requested a stop.
 ///
 /// # Safety
-/// `prompt` is a text; `options` and `generated` are NULL or what they say; `said` takes a text that lasts as long as its call.
+/// `prompt` is a string; `options` and `generated` are NULL or point to their structures. The string passed to `said` is valid during that call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_generate(
     model: *mut netcl_model,
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn netcl_generate(
 ) -> NetclStatus {
     edge("netcl_generate", || {
         let model = MODELS.get(model)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let prompt = unsafe { pointers::text("prompt", prompt) }?;
         // SAFETY: likewise.
         let (mut sampler, request, specials) = unsafe { wishes(&model, options) }?;
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn netcl_generate(
             unsafe { pointers::put("generated", generated, out) }?;
         }
         if stop.get() {
-            return Err(Failure::new(NetclStatus::Stopped, "the callback asked to stop"));
+            return Err(Failure::new(NetclStatus::Stopped, "the callback requested a stop"));
         }
         Ok(())
     })

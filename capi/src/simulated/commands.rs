@@ -1,4 +1,4 @@
-//! Commands of the simulated GPU: the matrix product, copies, fills.
+//! Commands of the simulated GPU: matrix multiplication, copies and fills.
 
 use super::machine::{QUEUE, machine, program, say};
 use crate::edge::{flag, value};
@@ -10,24 +10,24 @@ use aethercl::{Access, NdRange};
 use std::ffi::{c_int, c_ulonglong};
 use std::sync::Arc;
 
-/// Work-items of a group along each axis.
+/// Work-items per group along each axis.
 const TILE: u64 = 8;
 
-/// `c` (m, n) = `a` (m, k) · `b` (k, n) of elements of `element` bytes: 4 for float, 8 for double.
+/// Computes `c` (m, n) = `a` (m, k) · `b` (k, n). `element` is the element size in bytes: 4 for float, 8 for double.
 pub const NETCL_SIMULATED_MATRIX_MULTIPLY: c_int = 1;
-/// `bytes` bytes from `a` to `c`.
+/// Copies `bytes` bytes from `a` to `c`.
 pub const NETCL_SIMULATED_COPY: c_int = 2;
-/// `bytes` bytes at `c` become the byte `element`.
+/// Sets `bytes` bytes at `c` to the byte `element`.
 pub const NETCL_SIMULATED_FILL: c_int = 3;
 
-/// What the simulated GPU is to do. Fields that the operation does not name are not looked at.
+/// A command for the simulated GPU. Only the fields that belong to the operation are read.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 #[derive(Clone, Copy, Debug, Default)]
 pub struct netcl_simulated_command {
     /// `NETCL_SIMULATED_MATRIX_MULTIPLY`, `NETCL_SIMULATED_COPY` or `NETCL_SIMULATED_FILL`.
     pub operation: c_int,
-    /// Bytes of an element, or the byte of a fill.
+    /// Size of an element in bytes, or the byte of a fill.
     pub element: c_int,
     /// Address of the first input.
     pub a: c_ulonglong,
@@ -41,18 +41,18 @@ pub struct netcl_simulated_command {
     pub n: c_ulonglong,
     /// Columns of `a` and rows of `b`.
     pub k: c_ulonglong,
-    /// Bytes of a copy or fill.
+    /// Size of a copy or fill in bytes.
     pub bytes: c_ulonglong,
 }
 
-/// Writes a command into the simulated GPU's ring, rings, and waits until its fence is there. Answers 1, or 0.
+/// Enqueues a command, rings the doorbell, and waits until the command is complete. Returns 1, or 0 on failure.
 ///
 /// # Safety
 /// `command` points to a command.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const netcl_simulated_command) -> c_int {
     flag("submit_command", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let given = unsafe { pointers::slice("command", command, 1) }?;
         say(|| format!("submit_command: GPU {gpu_index}, operation {}", given[0].operation));
         submit(&*machine()?, &given[0])
@@ -61,7 +61,9 @@ pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const netcl_
 
 fn submit(machine: &Machine, command: &netcl_simulated_command) -> Result<()> {
     let bytes = |what: &str, n: u64| {
-        usize::try_from(n).map_err(|_| Failure::argument(format!("{what} of {n} bytes")))
+        usize::try_from(n).map_err(|_| {
+            Failure::argument(format!("the size of {what} is {n} bytes, which is too large for this system"))
+        })
     };
     let fence = match command.operation {
         NETCL_SIMULATED_MATRIX_MULTIPLY => {
@@ -78,33 +80,38 @@ fn submit(machine: &Machine, command: &netcl_simulated_command) -> Result<()> {
         NETCL_SIMULATED_FILL => {
             machine.check_range(command.c, bytes("a fill", command.bytes)?)?;
             let byte = u8::try_from(command.element).map_err(|_| {
-                Failure::argument(format!("a fill with {}, which is no byte", command.element))
+                Failure::argument(format!(
+                    "cannot fill with {}; expected a byte from 0 to 255",
+                    command.element
+                ))
             })?;
             let packet = Packet::Fill { to: command.c, bytes: command.bytes, pattern: [byte; 16], length: 1 };
             machine.with(|gpu| gpu.submit(QUEUE, packet, None))?
         }
-        other => return Err(Failure::argument(format!("operation {other}; there are 1 to 3"))),
+        other => return Err(Failure::argument(format!("operation {other}, expected 1 to 3"))),
     };
     machine.with(|gpu| gpu.wait(fence))?;
     Ok(())
 }
 
-/// The launch of a matrix product.
+/// Builds the launch of a matrix product.
 fn product(machine: &Machine, command: &netcl_simulated_command) -> Result<KernelLaunch> {
     let netcl_simulated_command { a, b, c, m, n, k, element, .. } = *command;
     let kernel = match element {
         4 => "matrix_multiply_f32",
         8 => "matrix_multiply_f64",
-        _ => return Err(Failure::argument(format!("elements of {element} bytes; 4 and 8 are possible"))),
+        _ => return Err(Failure::argument(format!("elements have {element} bytes, expected 4 or 8"))),
     };
     if m == 0 || n == 0 || k == 0 {
-        return Err(Failure::argument(format!("a product of ({m}, {k}) and ({k}, {n})")));
+        return Err(Failure::argument(format!(
+            "cannot multiply ({m}, {k}) and ({k}, {n}): every size must be at least 1"
+        )));
     }
     let size = |rows: u64, columns: u64| {
         rows.checked_mul(columns).and_then(|n| n.checked_mul(element as u64)).filter(|n| *n <= 1 << 40)
     };
     let (Some(of_a), Some(of_b), Some(of_c)) = (size(m, k), size(k, n), size(m, n)) else {
-        return Err(Failure::argument(format!("a product of ({m}, {k}) and ({k}, {n}) is too large")));
+        return Err(Failure::argument(format!("the product of ({m}, {k}) and ({k}, {n}) is too large")));
     };
     for (address, bytes) in [(a, of_a), (b, of_b), (c, of_c)] {
         machine.check_range(address, bytes as usize)?;
@@ -124,9 +131,9 @@ fn product(machine: &Machine, command: &netcl_simulated_command) -> Result<Kerne
     Ok(KernelLaunch::new(&program()?, kernel, bindings, range, machine.launch.clone()))
 }
 
-/// The product of two matrices on the simulated GPU. `shape_a` and `shape_b` have rows and columns; `size_a` and `size_b` are bytes, from which follows
-/// whether the elements are float or double. Answers the address of the result on the device, which `simulated_kernel_read` reads and
-/// `simulated_kernel_free` gives back, or 0.
+/// Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
+/// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
+/// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
 ///
 /// # Safety
 /// `shape_a` and `shape_b` point to two numbers each.
@@ -141,12 +148,13 @@ pub unsafe extern "C" fn simulated_matrix_multiply(
     shape_b: *const c_int,
 ) -> c_ulonglong {
     value("simulated_matrix_multiply", 0, || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let (of_a, of_b) =
             unsafe { (pointers::slice("shape_a", shape_a, 2)?, pointers::slice("shape_b", shape_b, 2)?) };
         let ([m, k], [rows, n]) = (axes(of_a)?, axes(of_b)?);
         if k != rows {
-            let message = format!("shapes {of_a:?} and {of_b:?} do not multiply: {k} against {rows}");
+            let message =
+                format!("cannot multiply shapes {of_a:?} and {of_b:?}: {k} columns, but {rows} rows");
             return Err(Failure::new(NetclStatus::Shape, message));
         }
         let element = [8, 4].into_iter().find(|element| {
@@ -155,7 +163,7 @@ pub unsafe extern "C" fn simulated_matrix_multiply(
         });
         let element = element.ok_or_else(|| {
             Failure::argument(format!(
-                "{size_a} and {size_b} bytes for shapes {of_a:?} and {of_b:?}; elements have 4 or 8 bytes"
+                "sizes {size_a} and {size_b} do not match shapes {of_a:?} and {of_b:?}; elements have 4 or 8 bytes"
             ))
         })?;
         say(|| {
@@ -185,10 +193,12 @@ pub unsafe extern "C" fn simulated_matrix_multiply(
     })
 }
 
-/// Rows and columns, both at least 1.
+/// Converts rows and columns, both at least 1.
 fn axes(shape: &[c_int]) -> Result<[u64; 2]> {
     match shape {
         [rows, columns] if *rows > 0 && *columns > 0 => Ok([*rows as u64, *columns as u64]),
-        _ => Err(Failure::argument(format!("a matrix of shape {shape:?}"))),
+        _ => Err(Failure::argument(format!(
+            "a matrix has shape {shape:?}; rows and columns must be at least 1"
+        ))),
     }
 }

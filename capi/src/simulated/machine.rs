@@ -1,4 +1,4 @@
-//! The machine behind the `simulated_…` functions: there from the first call on, until `netcl_simulated_shutdown`.
+//! The machine of the `simulated_…` functions. It exists from the first call until `netcl_simulated_shutdown`.
 
 use crate::machine::state::{Machine, User, aethercl_trace_callback, level, lock, narrator, profile};
 use crate::status::{Failure, NetclStatus, Result};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// The machine's only queue.
 pub(super) const QUEUE: usize = 0;
 
-/// The machine, what it tells to whom, and read-backs that are under way.
+/// The machine, its trace settings, and pending read-backs.
 #[derive(Default)]
 struct State {
     machine: Option<Arc<Machine>>,
@@ -19,11 +19,11 @@ struct State {
     under_way: usize,
 }
 
-/// A listener's own pointer, kept between calls.
+/// The listener's user pointer, stored between calls.
 #[derive(Clone, Copy)]
 struct Listener(*mut c_void);
 
-// SAFETY: only handed back to the listener.
+// SAFETY: the pointer is only passed back to the listener.
 unsafe impl Send for Listener {}
 
 static STATE: Mutex<State> = Mutex::new(State { machine: None, program: None, told: None, under_way: 0 });
@@ -36,7 +36,7 @@ fn told(state: &State) -> Narrator {
     }
 }
 
-/// The machine.
+/// Returns the machine; creates it if necessary.
 pub fn machine() -> Result<Arc<Machine>> {
     let mut state = lock(&STATE);
     if let Some(machine) = &state.machine {
@@ -49,7 +49,7 @@ pub fn machine() -> Result<Arc<Machine>> {
     Ok(made)
 }
 
-/// The kernels of the commands, built at their first use.
+/// Returns the kernels of the commands; builds them at their first use.
 pub fn program() -> Result<Arc<Program>> {
     let mut state = lock(&STATE);
     if let Some(program) = &state.program {
@@ -61,7 +61,7 @@ pub fn program() -> Result<Arc<Program>> {
     Ok(Arc::clone(state.program.insert(Arc::new(built))))
 }
 
-/// Tells what happens from now on.
+/// Sets the trace level and its sink.
 pub fn tell(number: c_int, sink: aethercl_trace_callback, user: *mut c_void) -> Result<()> {
     let level = level(number)?;
     let mut state = lock(&STATE);
@@ -74,17 +74,17 @@ pub fn tell(number: c_int, sink: aethercl_trace_callback, user: *mut c_void) -> 
     Ok(())
 }
 
-/// Says a line of the functions themselves, beside what the machine says.
+/// Adds a line about the functions themselves to the machine's trace.
 pub fn say(line: impl FnOnce() -> String) {
     let narrator = told(&lock(&STATE));
     narrator.say(TraceLevel::Commands, 0, line);
 }
 
-/// Runs what is in the queue from a thread of its own.
+/// Runs the queue's commands on a new thread.
 pub fn run_beside(machine: Arc<Machine>) {
     lock(&STATE).under_way += 1;
     std::thread::spawn(move || {
-        // How each command went is told by its callback.
+        // The callback of each command reports its result.
         let _ = machine.with(|gpu| gpu.doorbell(QUEUE).and_then(|()| gpu.run()));
         drop(machine);
         lock(&STATE).under_way -= 1;
@@ -92,7 +92,7 @@ pub fn run_beside(machine: Arc<Machine>) {
     });
 }
 
-/// Waits for every read-back that is under way, its callback included.
+/// Waits for all pending read-backs, including their callbacks.
 pub fn finish() {
     let mut state = lock(&STATE);
     while state.under_way > 0 {
@@ -100,7 +100,7 @@ pub fn finish() {
     }
 }
 
-/// Takes the machine away, with its memory.
+/// Removes the machine and its memory.
 pub fn shutdown() {
     finish();
     let mut state = lock(&STATE);

@@ -1,4 +1,4 @@
-//! Memory of the simulated GPU by address, copies, and what is told about it.
+//! Memory of the simulated GPU by address, copies, and the trace.
 
 use super::machine::{QUEUE, finish, machine, run_beside, say, shutdown, tell};
 use crate::edge::{edge, flag, value};
@@ -7,24 +7,24 @@ use crate::pointers;
 use crate::status::{Failure, NetclStatus};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
-/// Takes a line of the trace.
+/// Callback that receives a line of the trace.
 #[allow(non_camel_case_types)] // its name in C
 pub type netcl_simulated_trace_callback =
     Option<unsafe extern "C" fn(line: *const c_char, user: *mut c_void)>;
 
-/// Called when a read-back is done: `status` says how it went.
+/// Callback for a completed read-back. `status` is its result.
 #[allow(non_camel_case_types)] // its name in C
 pub type netcl_simulated_read_callback = Option<unsafe extern "C" fn(status: NetclStatus, user: *mut c_void)>;
 
-/// Compute units where no GPU is initialised.
+/// Number of compute units to report if no GPU is initialized.
 const UNITS: c_uint = 16;
 
-/// `size` bytes of the simulated GPU's memory. Answers their address on the device, or 0.
+/// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_kernel_allocate(gpu_index: c_int, size: usize) -> c_ulonglong {
     value("simulated_kernel_allocate", 0, || {
         if size == 0 {
-            return Err(Failure::argument("0 bytes"));
+            return Err(Failure::argument("cannot allocate 0 bytes"));
         }
         let address = machine()?.with(|gpu| gpu.allocate(size as u64, "simulated"))?;
         say(|| format!("simulated_kernel_allocate: GPU {gpu_index}, {size} bytes at {address:#x}"));
@@ -32,7 +32,7 @@ pub extern "C" fn simulated_kernel_allocate(gpu_index: c_int, size: usize) -> c_
     })
 }
 
-/// Gives memory of `simulated_kernel_allocate` back. `size` is not needed. An address that is none is only noted in `netcl_last_error()`.
+/// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_kernel_free(gpu_index: c_int, address: c_ulonglong, size: usize) {
     edge("simulated_kernel_free", || {
@@ -42,8 +42,8 @@ pub extern "C" fn simulated_kernel_free(gpu_index: c_int, address: c_ulonglong, 
     });
 }
 
-/// Copies `size` bytes at `source` to an address of the simulated GPU: pinned, read by its copy engine, and done on return. What is wrong is only
-/// noted in `netcl_last_error()`.
+/// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+/// is complete on return. A failure only sets `netcl_last_error()`.
 ///
 /// # Safety
 /// `source` points to `size` bytes.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn simulated_kernel_write(
     edge("simulated_kernel_write", || {
         let machine = machine()?;
         machine.check_range(address, size)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let data = unsafe { pointers::slice("source", source.cast::<u8>(), size) }?.to_vec();
         say(|| format!("simulated_kernel_write: GPU {gpu_index}, {size} bytes to {address:#x}"));
         let fence = machine.with(|gpu| gpu.write(QUEUE, address, data, None))?;
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn simulated_kernel_write(
     });
 }
 
-/// Copies `size` bytes of the simulated GPU to `destination`, and waits for that. Answers 1, or 0.
+/// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 ///
 /// # Safety
 /// `destination` has room for `size` bytes.
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn simulated_kernel_read(
     flag("simulated_kernel_read", || {
         let machine = machine()?;
         say(|| format!("simulated_kernel_read: GPU {gpu_index}, {size} bytes from {address:#x}"));
-        // SAFETY: as this function's caller vouches; the command is done before this returns.
+        // SAFETY: guaranteed by this function's caller; the command is done before this returns.
         let fence = unsafe {
             read_back(&machine, QUEUE, (address, size), destination, (None, std::ptr::null_mut()))
         }?;
@@ -87,8 +87,9 @@ pub unsafe extern "C" fn simulated_kernel_read(
     })
 }
 
-/// Begins to copy `size` bytes of the simulated GPU to `destination`, and returns. Once they are there, `callback` is called with how that went and
-/// with `user`, from a thread of its own. It may call this library. Answers 1 where it was begun, else 0, and then `callback` is not called.
+/// Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
+/// its status and `user` on another thread. The callback may call this library. Returns 1 if the copy was started. Otherwise returns 0, and
+/// `callback` is not called.
 ///
 /// # Safety
 /// `destination` has room for `size` bytes until `callback` is called.
@@ -108,14 +109,15 @@ pub unsafe extern "C" fn netcl_simulated_read_async(
                 "netcl_simulated_read_async: GPU {gpu_index}, {size} bytes from {address:#x}, with a callback"
             )
         });
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { read_back(&machine, QUEUE, (address, size), destination, (callback, user)) }?;
         run_beside(machine);
         Ok(())
     })
 }
 
-/// Waits until every read-back of `netcl_simulated_read_async` is done and its callback has returned. Not from a callback.
+/// Waits until all read-backs of `netcl_simulated_read_async` are complete and their callbacks have returned. Must not be called from a
+/// callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_simulated_finish(_gpu_index: c_int) {
     edge("netcl_simulated_finish", || {
@@ -124,7 +126,7 @@ pub extern "C" fn netcl_simulated_finish(_gpu_index: c_int) {
     });
 }
 
-/// Takes the simulated GPU away, with all its memory; the next call has a new one.
+/// Removes the simulated GPU and all its memory. The next call creates a new one.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_simulated_shutdown() {
     edge("netcl_simulated_shutdown", || {
@@ -133,11 +135,12 @@ pub extern "C" fn netcl_simulated_shutdown() {
     });
 }
 
-/// Tells in words what the simulated GPU does: level 0 nothing, 1 a line a command, 2 each step from the ring to the interrupt, 3 also registers
-/// and compute units. Each line goes to `sink` with `user`, or to standard error where `sink` is NULL. `sink` may not call this library.
+/// Sets the detail of the trace: level 0 none, 1 one line per command, 2 each step from the ring to the interrupt, 3 also registers and
+/// compute units. Each line is passed to `sink` with `user`, or written to standard error if `sink` is NULL. `sink` must not call this
+/// library.
 ///
 /// # Safety
-/// `sink` takes a text and `user` from any thread.
+/// `sink` can be called with a string and `user` from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_simulated_set_log(
     level: c_int,
@@ -147,7 +150,7 @@ pub unsafe extern "C" fn netcl_simulated_set_log(
     edge("netcl_simulated_set_log", || tell(level, sink, user))
 }
 
-/// Compute units of the GPU that `initialize_gpu` opened under this index, or 16 where none is open.
+/// Returns the number of compute units of the GPU that `initialize_gpu` opened for this index, or 16 if none is open.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_get_compute_unit_count(gpu_index: c_int) -> c_uint {
     value("simulated_get_compute_unit_count", UNITS, || {

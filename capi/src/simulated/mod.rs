@@ -1,4 +1,4 @@
-//! One simulated GPU for programs that want nothing but addresses: memory, a matrix product, read-backs, told in words.
+//! One simulated GPU for programs that only use addresses: memory, a matrix product, read-backs, and a trace.
 
 mod commands;
 mod machine;

@@ -1,4 +1,4 @@
-// C = A · B with A (m, k), B (k, n), C (m, n), row by row. Work-item (j, i) computes C[i, j], sums from 0 to k-1.
+// C = A · B with A (m, k), B (k, n), C (m, n), all row-major. Work-item (j, i) computes C[i, j] and sums from 0 to k-1.
 
 __kernel void matrix_multiply_f32(__global const float *a, __global const float *b, __global float *c, ulong m, ulong n, ulong k) {
   ulong j = get_global_id(0), i = get_global_id(1);

@@ -7,10 +7,10 @@ use crate::status::{Failure, NetclStatus, Result};
 use netcl::device::{Device, Settings};
 use std::ffi::c_char;
 
-/// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>`, or a number; NULL for `auto`.
+/// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
 ///
 /// # Safety
-/// `name` is a text or NULL; `device` has room for a handle.
+/// `name` is a string or NULL; `device` has room for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_device_open(
     name: *const c_char,
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn netcl_device_open(
 ) -> NetclStatus {
     edge("netcl_device_open", || {
         pointers::check_out("device", device)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let name = unsafe { pointers::text_or_none("name", name) }?.unwrap_or("auto");
         let opened = Device::open(name, &Settings::from_env())?;
         // SAFETY: likewise.
@@ -26,20 +26,20 @@ pub unsafe extern "C" fn netcl_device_open(
     })
 }
 
-/// Closes a device's handle. The device itself stays until its last tensor is freed.
+/// Closes a device's handle. The device stays open until its last tensor is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_device_close(device: *mut netcl_device) -> NetclStatus {
     edge("netcl_device_close", || DEVICES.remove(device).map(|_| ()))
 }
 
-/// Waits until the device has done everything that was asked of it. What failed meanwhile is the status.
+/// Waits until the device has finished all submitted work. Returns the error if any of that work failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_device_finish(device: *mut netcl_device) -> NetclStatus {
     edge("netcl_device_finish", || Ok(DEVICES.get(device)?.finish()?))
 }
 
-/// Name, vendor and driver of a device, in one line of at most `room` bytes with the zero at the end; in `length` how many there are without it.
-/// `text` NULL asks only for the length.
+/// Writes the name, vendor and driver of a device to `text`, on one line. `room` is the size of `text` in bytes, including the terminating
+/// zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
 ///
 /// # Safety
 /// `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
@@ -54,25 +54,25 @@ pub unsafe extern "C" fn netcl_device_describe(
         let device = DEVICES.get(device)?;
         let c = device.capabilities();
         let line = format!("{}: {}, {}, driver {}", c.id, c.name, c.vendor, c.driver_version);
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { hand_out(&line, text, room, length) }
     })
 }
 
-/// Copies a text to where a program has room for it.
+/// Copies a string to a buffer of the program.
 ///
 /// # Safety
 /// `text` has room for `room` bytes or is null; `length` has room for a number or is null.
 pub unsafe fn hand_out(line: &str, text: *mut c_char, room: usize, length: *mut usize) -> Result<()> {
     if !length.is_null() {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointers::put("length", length, line.len()) }?;
     }
     if text.is_null() {
         return Ok(());
     }
     if room <= line.len() {
-        return Err(Failure::argument(format!("room for {room} bytes, {} are needed", line.len() + 1)));
+        return Err(Failure::argument(format!("the buffer has {room} bytes, {} are needed", line.len() + 1)));
     }
     // SAFETY: likewise.
     let to = unsafe { pointers::slice_mut("text", text.cast::<u8>(), line.len() + 1) }?;
@@ -81,7 +81,7 @@ pub unsafe fn hand_out(line: &str, text: *mut c_char, room: usize, length: *mut 
     Ok(())
 }
 
-/// From here on no operation of this thread is recorded for gradients, until `netcl_no_grad_end`. Scopes may lie in each other.
+/// Stops recording operations of this thread for gradients, until `netcl_no_grad_end`. Scopes can be nested.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_no_grad_begin() -> NetclStatus {
     edge("netcl_no_grad_begin", || {
@@ -90,11 +90,11 @@ pub extern "C" fn netcl_no_grad_begin() -> NetclStatus {
     })
 }
 
-/// Ends the scope that `netcl_no_grad_begin` began last on this thread.
+/// Ends the innermost scope that `netcl_no_grad_begin` started on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_no_grad_end() -> NetclStatus {
     edge("netcl_no_grad_end", || match end_no_grad() {
         true => Ok(()),
-        false => Err(Failure::argument("no scope was begun on this thread")),
+        false => Err(Failure::argument("no netcl_no_grad_begin is active on this thread")),
     })
 }

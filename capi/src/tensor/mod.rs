@@ -1,4 +1,4 @@
-//! Tensors, operations by name, gradients.
+//! Tensors, operations by name, and gradients.
 
 mod device;
 mod op;

@@ -1,4 +1,4 @@
-//! Every operation by its name.
+//! Operations, called by name.
 
 use super::state::{TENSORS, dtype, netcl_tensor, recording};
 use crate::edge::{edge, value};
@@ -10,47 +10,47 @@ use netcl::tensor::ops::{call, calls, find};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::LazyLock;
 
-/// No value, of an attribute that may go without.
+/// No value, for an optional attribute.
 pub const NETCL_NONE: c_int = 0;
-/// A number, in `number`.
+/// A floating-point number, in `number`.
 pub const NETCL_NUMBER: c_int = 1;
 /// An integer, in `integer`.
 pub const NETCL_INTEGER: c_int = 2;
-/// Yes or no, in `integer`: 0 is no.
+/// A Boolean, in `integer`: 0 is false.
 pub const NETCL_BOOL: c_int = 3;
-/// `count` integers at `integers`: a shape, axes, lengths.
+/// An array of `count` integers at `integers`, such as a shape, axes or lengths.
 pub const NETCL_INTEGERS: c_int = 4;
-/// A name, in `text`.
+/// A string, in `text`.
 pub const NETCL_TEXT: c_int = 5;
 /// A storage type, in `integer`: `NETCL_F32`, ….
 pub const NETCL_DTYPE: c_int = 6;
 
-/// What an operation takes beside tensors. Fields that the kind does not name are not looked at.
+/// An attribute of an operation: an argument that is not a tensor. Only the fields that belong to `kind` are read.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 pub struct netcl_attribute {
-    /// Its name.
+    /// Name of the attribute.
     pub name: *const c_char,
-    /// `NETCL_NUMBER`, `NETCL_INTEGER`, ….
+    /// Kind of the value: `NETCL_NUMBER`, `NETCL_INTEGER`, ….
     pub kind: c_int,
-    /// An integer, yes or no, or a storage type.
+    /// Integer, Boolean or storage type.
     pub integer: i64,
-    /// A number.
+    /// Floating-point number.
     pub number: f64,
-    /// A name.
+    /// String.
     pub text: *const c_char,
-    /// Integers.
+    /// Array of integers.
     pub integers: *const i64,
-    /// How many integers.
+    /// Number of elements of `integers`.
     pub count: usize,
 }
 
-/// Name and value.
+/// Returns the name and value of an attribute.
 ///
 /// # Safety
-/// What the attribute points to is what it says.
+/// The attribute's pointers match its kind.
 unsafe fn attribute(given: &netcl_attribute) -> Result<(&str, Value)> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     let name = unsafe { pointers::text("name of an attribute", given.name) }?;
     let small = || c_int::try_from(given.integer).unwrap_or(c_int::MAX);
     let value = match given.kind {
@@ -68,18 +68,19 @@ unsafe fn attribute(given: &netcl_attribute) -> Result<(&str, Value)> {
         NETCL_TEXT => Value::Text(unsafe { pointers::text("text of an attribute", given.text) }?.to_owned()),
         NETCL_DTYPE => Value::DType(dtype(small())?),
         kind => {
-            return Err(Failure::argument(format!("attribute {name} is of kind {kind}; there are 0 to 6")));
+            return Err(Failure::argument(format!("attribute {name} has kind {kind}, expected 0 to 6")));
         }
     };
     Ok((name, value))
 }
 
-/// Runs the operation called `name`: `input_count` tensors, NULL for an optional one that is left out; `attribute_count` attributes, those not given have
-/// their defaults. Its results are handles at `outputs`, which has room for `room`; `output_count`, which may be NULL, says how many they are. Gradients
-/// flow through it, unless the thread is in a scope of `netcl_no_grad_begin`. `netcl_op_describe` says what an operation takes.
+/// Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
+/// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+/// `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
+/// `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 ///
 /// # Safety
-/// `name` is a text; the arrays are as long as said, and attributes point to what they say.
+/// `name` is a string; the arrays have the given lengths, and the attributes' pointers match their kinds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_op(
     name: *const c_char,
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn netcl_op(
     output_count: *mut usize,
 ) -> NetclStatus {
     edge("netcl_op", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let (name, inputs) =
             unsafe { (pointers::text("name", name)?, pointers::slice("inputs", inputs, input_count)?) };
         // SAFETY: likewise.
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn netcl_op(
         }
         if made.len() > room {
             return Err(Failure::argument(format!(
-                "{name} has {} results, there is room for {room}",
+                "{name} has {} results, but outputs has room for {room}",
                 made.len()
             )));
         }
@@ -124,13 +125,13 @@ pub unsafe extern "C" fn netcl_op(
     })
 }
 
-/// Names and descriptions of all operations, as C reads them.
+/// Names and descriptions of all operationsas C strings.
 static TEXTS: LazyLock<Vec<[CString; 2]>> = LazyLock::new(|| {
     let text = |text: String| CString::new(text).unwrap_or_default();
     calls().iter().map(|call| [text(call.name.to_owned()), text(described(call))]).collect()
 });
 
-/// A line with what it takes and gives, then its paragraph.
+/// Formats the description: a line with inputs, attributes and results, followed by a paragraph.
 fn described(call: &Call) -> String {
     let inputs = call.inputs.iter().map(|input| match input.arity {
         Arity::One => input.name.to_owned(),
@@ -145,31 +146,34 @@ fn described(call: &Call) -> String {
     format!("{}({}) -> {}\n{}", call.name, arguments.join(", "), call.results.join(", "), call.doc)
 }
 
-/// How many operations there are.
+/// Returns the number of operations.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_op_count() -> usize {
     value("netcl_op_count", 0, || Ok(calls().len()))
 }
 
-/// The name of one of them, counted from 0; NULL behind the last. It lasts as long as the program.
+/// Returns the name of an operation by its index, which starts at 0, or NULL after the last one. The string is valid until the program
+/// ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_op_name(index: usize) -> *const c_char {
     value("netcl_op_name", std::ptr::null(), || {
         let there = calls().len();
-        let text =
-            TEXTS.get(index).ok_or_else(|| Failure::argument(format!("operation {index} of {there}")))?;
+        let text = TEXTS.get(index).ok_or_else(|| {
+            Failure::argument(format!("operation {index} is out of range; there are {there}"))
+        })?;
         Ok(text[0].as_ptr())
     })
 }
 
-/// What an operation takes and gives in one line, and a paragraph that describes it; NULL where there is none of that name. It lasts as long as the program.
+/// Returns a description of the operation `name`: a line with inputs, attributes and results, and a paragraph. Returns NULL if the
+/// operation does not exist. The string is valid until the program ends.
 ///
 /// # Safety
-/// `name` is a text.
+/// `name` is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_op_describe(name: *const c_char) -> *const c_char {
     value("netcl_op_describe", std::ptr::null(), || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let name = unsafe { pointers::text("name", name) }?;
         let wanted = find(name)?;
         let at = calls().iter().position(|call| std::ptr::eq(call, wanted)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Devices and tensors behind their handles, and whether this thread records for gradients.
+//! Tables of devices and tensors, and the thread's gradient recording state.
 
 use crate::handles::Table;
 use crate::status::{Failure, Result};
@@ -28,10 +28,10 @@ pub const NETCL_BF16: c_int = 2;
 pub const NETCL_I32: c_int = 3;
 /// Unsigned 32-bit integer.
 pub const NETCL_U32: c_int = 4;
-/// A mask, as comparisons give it: a byte, 0 or 1. Of bytes that come in any but 0 becomes 1.
+/// A mask, such as the result of a comparison: one byte per element, 0 or 1. In input data, every nonzero byte becomes 1.
 pub const NETCL_MASK: c_int = 5;
 
-/// The storage type of a number.
+/// Returns the storage type of a C constant.
 pub fn dtype(number: c_int) -> Result<DType> {
     match number {
         NETCL_F32 => Ok(DType::F32),
@@ -41,12 +41,12 @@ pub fn dtype(number: c_int) -> Result<DType> {
         NETCL_U32 => Ok(DType::U32),
         NETCL_MASK => Ok(DType::Bool),
         _ => Err(Failure::argument(format!(
-            "dtype {number}; there are 0 (f32), 1 (f16), 2 (bf16), 3 (i32), 4 (u32), 5 (mask)"
+            "dtype {number}, expected 0 (f32), 1 (f16), 2 (bf16), 3 (i32), 4 (u32), 5 (mask)"
         ))),
     }
 }
 
-/// The number of a storage type.
+/// Returns the C constant of a storage type.
 pub fn number(dtype: DType) -> c_int {
     match dtype {
         DType::F32 => NETCL_F32,
@@ -62,19 +62,19 @@ thread_local! {
     static WITHOUT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One scope more without gradients on this thread.
+/// Opens one more scope without gradients on this thread.
 pub fn begin_no_grad() {
     WITHOUT.set(WITHOUT.get().saturating_add(1));
 }
 
-/// One less; false where there is none.
+/// Closes the innermost scope. Returns false if no scope is open.
 pub fn end_no_grad() -> bool {
     let depth = WITHOUT.get();
     WITHOUT.set(depth.saturating_sub(1));
     depth > 0
 }
 
-/// Runs an operation as this thread's scopes say.
+/// Runs an operation with or without gradient recording, depending on this thread's scopes.
 pub fn recording<T>(f: impl FnOnce() -> T) -> T {
     if WITHOUT.get() > 0 { no_grad(f) } else { f() }
 }

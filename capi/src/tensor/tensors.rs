@@ -1,4 +1,4 @@
-//! Tensors: made from the host's memory, read back, freed; gradients.
+//! Tensors: creating, reading, freeing, and gradients.
 
 use super::state::{DEVICES, TENSORS, dtype, netcl_device, netcl_tensor, number};
 use crate::edge::edge;
@@ -7,27 +7,27 @@ use crate::status::{Failure, NetclStatus, Result};
 use netcl::tensor::{DType, Tensor};
 use std::ffi::{c_char, c_int, c_void};
 
-/// Axes of a tensor at most.
+/// Maximum number of axes of a tensor.
 const MOST_AXES: usize = 64;
 
-/// Hands a tensor out.
+/// Stores a tensor in the table and writes its handle to `out`.
 ///
 /// # Safety
 /// `out` has room for a handle.
 unsafe fn give(out: *mut *mut netcl_tensor, tensor: Tensor) -> Result<()> {
     pointers::check_out("out", out)?;
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointers::put("out", out, TENSORS.insert(tensor)?) }
 }
 
-/// The bytes that elements take.
+/// Returns the size of the elements in bytes.
 fn bytes_of(shape: &[usize], dtype: DType) -> Result<usize> {
     let bytes = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
     bytes.ok_or_else(|| Failure::argument(format!("shape {shape:?} has more elements than memory can hold")))
 }
 
-/// A tensor with the elements at `data`, without gaps, the last axis fastest: `rank` sizes at `shape`, and exactly as many `bytes` as they take. With
-/// `data` NULL, and `bytes` 0, its elements are zeros. `dtype` is `NETCL_F32`, ….
+/// Creates a dense tensor from the elements at `data`, in row-major order (the last axis varies fastest). `shape` has `rank` sizes, and
+/// `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
 ///
 /// # Safety
 /// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` has room for a handle.
@@ -45,15 +45,15 @@ pub unsafe extern "C" fn netcl_tensor_create(
         pointers::check_out("out", out)?;
         let (device, dtype) = (DEVICES.get(device)?, self::dtype(dtype)?);
         if rank > MOST_AXES {
-            return Err(Failure::argument(format!("{rank} axes; at most {MOST_AXES} are possible")));
+            return Err(Failure::argument(format!("a tensor of {rank} axes, expected at most {MOST_AXES}")));
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let shape = unsafe { pointers::slice("shape", shape, rank) }?;
         let expected = bytes_of(shape, dtype)?;
         let made = if data.is_null() && bytes == 0 {
             Tensor::zeros(&device, shape, dtype)?
         } else if bytes != expected {
-            let message = format!("{bytes} bytes for shape {shape:?} of {dtype}, expected {expected}");
+            let message = format!("data has {bytes} bytes, shape {shape:?} of {dtype} takes {expected}");
             return Err(Failure::argument(message));
         } else {
             // SAFETY: likewise.
@@ -65,13 +65,13 @@ pub unsafe extern "C" fn netcl_tensor_create(
     })
 }
 
-/// Frees a tensor's handle. Its memory goes back when nothing else uses it: another handle, a view, or a result that still needs it for a gradient.
+/// Frees a tensor's handle. The memory is released when it has no other users: handles, views, or results that need it for a gradient.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_tensor_free(tensor: *mut netcl_tensor) -> NetclStatus {
     edge("netcl_tensor_free", || TENSORS.remove(tensor).map(|_| ()))
 }
 
-/// Another handle of the same tensor: one memory, one gradient.
+/// Creates another handle for the same tensor. Both share memory and gradient.
 ///
 /// # Safety
 /// `out` has room for a handle.
@@ -81,12 +81,12 @@ pub unsafe extern "C" fn netcl_tensor_clone(
     out: *mut *mut netcl_tensor,
 ) -> NetclStatus {
     edge("netcl_tensor_clone", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { give(out, TENSORS.get(tensor)?) }
     })
 }
 
-/// The same elements apart from what made them: no gradient flows through it.
+/// Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
 ///
 /// # Safety
 /// `out` has room for a handle.
@@ -96,15 +96,15 @@ pub unsafe extern "C" fn netcl_tensor_detach(
     out: *mut *mut netcl_tensor,
 ) -> NetclStatus {
     edge("netcl_tensor_detach", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { give(out, TENSORS.get(tensor)?.detach()) }
     })
 }
 
-/// The same memory as a parameter, which collects its gradient. `name` appears in errors.
+/// Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 ///
 /// # Safety
-/// `name` is a text; `out` has room for a handle.
+/// `name` is a string; `out` has room for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_parameter(
     tensor: *mut netcl_tensor,
@@ -114,17 +114,19 @@ pub unsafe extern "C" fn netcl_tensor_parameter(
     edge("netcl_tensor_parameter", || {
         let tensor = TENSORS.get(tensor)?;
         if !tensor.dtype().is_float() {
-            let message = format!("a tensor of {} takes no gradient; floats do", tensor.dtype());
+            let message =
+                format!("a tensor of {} cannot have a gradient; use a floating-point type", tensor.dtype());
             return Err(Failure::new(NetclStatus::Dtype, message));
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let name = unsafe { pointers::text("name", name) }?;
         // SAFETY: likewise.
         unsafe { give(out, tensor.parameter(name)) }
     })
 }
 
-/// The number of axes in `rank`, and their sizes at `shape`, which has room for `room` of them. `shape` NULL asks only for the number.
+/// Writes the number of axes to `rank` and their sizes to `shape`, which has room for `room` sizes. If `shape` is NULL, only the number is
+/// returned.
 ///
 /// # Safety
 /// `shape` has room for `room` sizes or is NULL; `rank` has room for a number.
@@ -138,13 +140,16 @@ pub unsafe extern "C" fn netcl_tensor_shape(
     edge("netcl_tensor_shape", || {
         let tensor = TENSORS.get(tensor)?;
         let dims = tensor.dims();
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("rank", rank, dims.len()) }?;
         if shape.is_null() {
             return Ok(());
         }
         if room < dims.len() {
-            return Err(Failure::argument(format!("room for {room} sizes, there are {}", dims.len())));
+            return Err(Failure::argument(format!(
+                "shape has room for {room} sizes, the tensor has {}",
+                dims.len()
+            )));
         }
         // SAFETY: likewise.
         unsafe { pointers::slice_mut("shape", shape, dims.len()) }?.copy_from_slice(dims);
@@ -152,7 +157,7 @@ pub unsafe extern "C" fn netcl_tensor_shape(
     })
 }
 
-/// The storage type, `NETCL_F32`, ….
+/// Writes the storage type, `NETCL_F32`, …, to `dtype`.
 ///
 /// # Safety
 /// `dtype` has room for a number.
@@ -160,12 +165,12 @@ pub unsafe extern "C" fn netcl_tensor_shape(
 pub unsafe extern "C" fn netcl_tensor_dtype(tensor: *mut netcl_tensor, dtype: *mut c_int) -> NetclStatus {
     edge("netcl_tensor_dtype", || {
         let found = number(TENSORS.get(tensor)?.dtype());
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("dtype", dtype, found) }
     })
 }
 
-/// The elements, in order, to `data`, which has room for exactly their `bytes`. Waits for what makes them.
+/// Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
 ///
 /// # Safety
 /// `data` has room for `bytes` bytes.
@@ -180,20 +185,20 @@ pub unsafe extern "C" fn netcl_tensor_read(
         let expected = bytes_of(tensor.dims(), tensor.dtype())?;
         if bytes != expected {
             return Err(Failure::argument(format!(
-                "{bytes} bytes for a tensor of shape {} and type {}, which has {expected}",
+                "data has {bytes} bytes, the tensor of shape {} and type {} has {expected}",
                 tensor.shape(),
                 tensor.dtype()
             )));
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let room = unsafe { pointers::slice_mut("data", data.cast::<u8>(), bytes) }?;
         room.copy_from_slice(&tensor.to_bytes()?);
         Ok(())
     })
 }
 
-/// Overwrites the elements of a tensor without gaps with exactly as many `bytes` at `data`. A result that needs the old ones for its gradient then has
-/// none: that is an error of `netcl_backward`.
+/// Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
+/// the old elements for its gradient, `netcl_backward` then returns an error.
 ///
 /// # Safety
 /// `data` points to `bytes` bytes.
@@ -205,13 +210,13 @@ pub unsafe extern "C" fn netcl_tensor_write(
 ) -> NetclStatus {
     edge("netcl_tensor_write", || {
         let tensor = TENSORS.get(tensor)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let data = unsafe { pointers::slice("data", data.cast::<u8>(), bytes) }?;
         Ok(tensor.set_bytes(data)?)
     })
 }
 
-/// The gradient that a parameter has collected; NULL in `out` where there is none.
+/// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
 ///
 /// # Safety
 /// `out` has room for a handle.
@@ -223,7 +228,7 @@ pub unsafe extern "C" fn netcl_tensor_grad(
     edge("netcl_tensor_grad", || {
         pointers::check_out("out", out)?;
         match TENSORS.get(tensor)?.grad() {
-            // SAFETY: as this function's caller vouches.
+            // SAFETY: guaranteed by this function's caller.
             Some(grad) => unsafe { give(out, grad) },
             // SAFETY: likewise.
             None => unsafe { pointers::put("out", out, std::ptr::null_mut()) },
@@ -231,7 +236,7 @@ pub unsafe extern "C" fn netcl_tensor_grad(
     })
 }
 
-/// Forgets the gradient that a parameter has collected.
+/// Clears the gradient that a parameter has collected.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_tensor_zero_grad(tensor: *mut netcl_tensor) -> NetclStatus {
     edge("netcl_tensor_zero_grad", || {
@@ -240,8 +245,8 @@ pub extern "C" fn netcl_tensor_zero_grad(tensor: *mut netcl_tensor) -> NetclStat
     })
 }
 
-/// Gradients of a result with respect to every parameter that it was made of, added to what they have collected. `gradient` is that of the result itself;
-/// NULL for a result of one element, whose gradient is 1.
+/// Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.
+/// `gradient` is the gradient of the result itself. It may be NULL for a result of one element, whose gradient is then 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_backward(result: *mut netcl_tensor, gradient: *mut netcl_tensor) -> NetclStatus {
     edge("netcl_backward", || {

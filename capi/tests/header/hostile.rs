@@ -1,4 +1,4 @@
-//! The headers compile between names that other programs and headers declare, in C and in C++.
+//! Checks that the headers compile next to names that other programs and headers declare, in C and in C++.
 
 use super::{HEADERS, include};
 use std::path::Path;
@@ -30,7 +30,7 @@ const MACROS: &str = "\
 #define UNITS 16
 ";
 
-/// Constants and types that are as common.
+/// Constants and types with common names.
 const NAMES: &str = "\
 enum { IDLE, QUEUE, OK, ERROR, TRUE, FALSE, NONE, NUMBER, INTEGER, TEXT, MASK, DTYPE, F16, F32, BF16, I32, U32, SHAPE, DEVICE, MEMORY,
        BUILD, LAUNCH, UNSUPPORTED, FORMAT, IO, INTERNAL, HANDLE, ARGUMENT, STOPPED, BUFFER, BUFFER_READ, VALUE, LOCAL, COPY, FILL,
@@ -47,7 +47,7 @@ struct finding { int number; };
 typedef enum { RED, GREEN } kind;
 ";
 
-/// Uses them, so that they mean what the program says.
+/// A program that uses these names and needs their own meaning.
 const PROGRAM: &str = "\
 int main(void) {
   struct device device = {min(QUEUE, N)};
@@ -59,7 +59,7 @@ int main(void) {
 }
 ";
 
-/// Compilers: how they are called, the language, options.
+/// Compilers: environment variable, command, language, options.
 const COMPILERS: [(&str, &str, &str, &[&str]); 3] = [
     ("CC", "cc", "c", &["-std=gnu11"]),
     ("CC", "cc", "c", &["-std=c99", "-pedantic"]),
@@ -94,7 +94,7 @@ fn headers_compile_between_other_names() {
             continue;
         }
         for set in &sets {
-            // Twice, as two headers of a program may do.
+            // Each header is included twice, because two headers of a program may include it.
             let lines: String =
                 set.iter().map(|name| format!("#include <{name}>\n#include <{name}>\n")).collect();
             for text in

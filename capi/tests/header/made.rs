@@ -1,16 +1,16 @@
-//! The headers are what the sources say.
+//! Checks that the headers match the sources.
 
 use super::{HEADERS, Header, here, include};
 use std::path::{Path, PathBuf};
 
-/// What every header says.
+/// Text at the start of every header.
 const NOTES: &str = "\
 //
-// docs/c.md is the guide. Handles are checked: a freed, foreign or random one is an error, never a crash. A call that
-// fails returns an error code, and netcl_last_error() says why. Every function may be called from any thread.
-// Made from the sources by `make capi`; a test fails where it is out of date.";
+// docs/c.md is the guide. Handles are checked: a freed, foreign or random handle is an error, never a crash. If a call
+// fails, it returns an error code, and netcl_last_error() returns the reason. Every function may be called from any thread.
+// Generated from the sources by `make capi`. A test fails if this file is out of date.";
 
-/// Files of Rust below a path, in order.
+/// Lists the Rust files below a path in sorted order.
 fn files(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
@@ -35,8 +35,7 @@ fn made(header: &Header) -> String {
     let mut out = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut out);
     let text = String::from_utf8(out).unwrap();
-    // Rust's own sections and links say nothing to a reader of C.
-    // Nor what marks an argument that the implementation does not look at.
+    // Headings of Rust's documentation and the prefix of unused arguments mean nothing to a reader of C.
     let line = |line: &str| {
         line.replace("# Safety", "Expects:").replace("_gpu_index", "gpu_index").trim_end().to_owned()
     };
@@ -55,7 +54,7 @@ fn the_headers_are_what_the_sources_say() {
         let different = kept.lines().zip(text.lines()).find(|(kept, now)| kept != now);
         assert!(
             kept == text,
-            "include/{} is out of date; `make capi` writes it. First difference: {different:?}",
+            "include/{} is out of date; run `make capi`. First difference: {different:?}",
             header.name
         );
     }
@@ -65,7 +64,7 @@ fn the_headers_are_what_the_sources_say() {
 fn every_source_file_belongs_to_one_header() {
     let mut listed: Vec<PathBuf> = HEADERS.iter().flat_map(sources).collect();
     listed.sort();
-    // What declares nothing for C.
+    // These files declare nothing for C.
     let inner = ["handles.rs", "lib.rs", "pointers.rs"].map(|name| here().join("src").join(name));
     let mut all = files(&here().join("src"));
     all.retain(|path| !inner.contains(path));

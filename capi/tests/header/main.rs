@@ -1,5 +1,5 @@
-//! The headers in capi/include: what the sources say, which names they declare, and that they compile next to other programs' names.
-//! `NETCL_WRITE_HEADER=1`, as `make capi` sets it, writes them anew.
+//! Tests of the headers in capi/include: they match the sources, declare only expected names, and compile next to other programs' names.
+//! `NETCL_WRITE_HEADER=1`, which `make capi` sets, generates them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)] // a test
 
 mod hostile;
@@ -8,18 +8,18 @@ mod names;
 
 use std::path::{Path, PathBuf};
 
-/// A header and what it is made of.
+/// A header and its sources.
 struct Header {
     name: &'static str,
-    /// The name that guards against a second inclusion.
+    /// Name of the include guard.
     guard: &'static str,
-    /// Headers that it includes.
+    /// Included headers.
     includes: &'static [&'static str],
-    /// Files and folders of capi/src.
+    /// Files and folders of capi/src that the header is generated from.
     sources: &'static [&'static str],
-    /// Begins of the names that it declares.
+    /// Prefixes of the declared names.
     prefixes: &'static [&'static str],
-    /// Its first lines.
+    /// First lines of the header.
     about: &'static str,
 }
 

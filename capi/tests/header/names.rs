@@ -1,10 +1,10 @@
-//! Every name that a header declares, and every name that the library exports, is one that a program in C expects there.
+//! Checks that each name that a header declares or the library exports is one that a C program expects.
 
 use super::{HEADERS, Header, here, read};
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Functions that keep the names that the driver has had from the beginning.
+/// Functions that keep the names from the first version of the driver.
 const FUNCTIONS: [&str; 39] = [
     "allocate_gpu_memory",
     "execute_adam_update_on_gpu",
@@ -47,18 +47,18 @@ const FUNCTIONS: [&str; 39] = [
     "write_host_to_gpu_blocking",
 ];
 
-/// Macros that the language or its compilers own.
+/// Macros of the language or its compilers.
 const FOREIGN: [&str; 1] = ["__cplusplus"];
 
 #[derive(Default, Debug, PartialEq)]
 struct Declared {
     macros: BTreeSet<String>,
     functions: BTreeSet<String>,
-    /// Types, tags and constants of enumerations.
+    /// Types, tags and enumeration constants.
     others: BTreeSet<String>,
 }
 
-/// Words and signs of C without comments and directives.
+/// Splits C source into words and punctuation, without comments and directives.
 fn tokens(text: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -87,11 +87,11 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// What a header as cbindgen writes it declares.
+/// Parses the declarations of a header that cbindgen wrote.
 fn declared(text: &str) -> Declared {
     assert!(
         !text.contains("/*") || text.matches("/*").count() == 1,
-        "comments are lines, but for the last one"
+        "expected line comments, except for the last comment"
     );
     let mut found = Declared::default();
     for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("#define ")) {
@@ -99,7 +99,7 @@ fn declared(text: &str) -> Declared {
     }
     let without_end = text.split("#endif  /*").next().unwrap();
     let tokens = tokens(without_end);
-    // Declarations at the outermost level; `extern "C" {` opens none.
+    // Declarations at file scope. `extern "C" {` does not open a scope.
     let mut declaration: Vec<&str> = Vec::new();
     let mut depth = 0_usize;
     for (i, token) in tokens.iter().enumerate() {
@@ -125,9 +125,9 @@ fn declared(text: &str) -> Declared {
     found
 }
 
-/// Adds the names of one declaration.
+/// Adds the names of a declaration to `found`.
 fn take(declaration: &[&str], found: &mut Declared) {
-    // A tag stands after its keyword.
+    // A tag follows its keyword.
     for pair in declaration.windows(2).filter(|w| matches!(w[0], "struct" | "enum" | "union")) {
         if is_name(pair[1]) {
             found.others.insert(pair[1].into());
@@ -186,7 +186,7 @@ fn every_kind_of_declaration_is_found() {
     assert_eq!(declared(text), expected);
 }
 
-/// A library that another one is linked with must not take its names either.
+/// Checks exported names, because they could conflict with names of other libraries in the same program.
 #[test]
 fn the_library_exports_what_its_headers_declare() {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -206,7 +206,7 @@ fn the_library_exports_what_its_headers_declare() {
     assert_eq!(exported, functions);
 }
 
-/// Conditions ask only for the headers' own guards and for C++.
+/// Checks that conditional directives only use the include guards and `__cplusplus`.
 #[test]
 fn conditions_are_about_guards_and_the_language() {
     for header in &HEADERS {
@@ -217,6 +217,6 @@ fn conditions_are_about_guards_and_the_language() {
     }
     assert!(
         here().join("include").read_dir().unwrap().count() == HEADERS.len(),
-        "a header that no test knows"
+        "capi/include has a header that HEADERS does not list"
     );
 }

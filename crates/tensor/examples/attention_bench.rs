@@ -1,10 +1,10 @@
-//! Attention's variants against the portable one, and what they reach.
+//! Compares attention's variants with the portable one, and measures their speed.
 //!
 //!     cargo run --release -p netcl-tensor --example attention_bench [-- check | bench] [FILTER]
 //!
-//! `check` compares the variant that the device prefers with `attention_tile` on the same device, forward and backward, alone
-//! and mixed (any forward goes with any backward), twice (same bits), over poisoned memory, beside a sequence of NaN.
-//! `bench` prints milliseconds and TFLOP/s. A kernel that waits for ever stops the program with its name.
+//! `check` compares the variant that the device prefers with `attention_tile` on the same device. It covers forward and backward, alone and
+//! mixed (any forward works with any backward), twice (same bits), with poisoned memory, and next to a sequence of NaN. `bench` prints
+//! milliseconds and TFLOP/s. If a kernel hangs, the program stops and prints its name.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used)] // a program, not a library
 
@@ -14,10 +14,10 @@ use netcl_tensor::{DType, Device, Generator, Result, Settings, Tensor, no_grad};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Seconds a case may take, the compiling of its kernels included.
+/// Time limit for a case in seconds, including the compilation of its kernels.
 const PATIENCE: u64 = 60;
 
-/// Ends the program when a case takes too long: a wrong barrier hangs the queue without an error.
+/// Ends the program if a case takes too long: a wrong barrier hangs the queue without an error.
 #[derive(Clone)]
 struct Watchdog(Arc<Mutex<(String, Instant)>>);
 
@@ -84,7 +84,7 @@ impl Case {
         }
         attention(&inputs[0], &inputs[1], &inputs[2], self.options()?)
     }
-    /// Floating-point operations of the forward.
+    /// Returns the floating-point operations of the forward.
     fn flops(&self) -> f64 {
         let all = 4.0 * (self.batch * self.heads * self.queries * self.keys * self.size) as f64;
         if self.causal { all / 2.0 } else { all }
@@ -104,7 +104,7 @@ fn inputs(device: &Device, case: &Case) -> Result<(Vec<Tensor>, Tensor)> {
     Ok((inputs, dy))
 }
 
-/// Memory that the pool hands out next holds NaN.
+/// Fills the memory that the pool hands out next with NaN.
 fn poison(device: &Device, case: &Case) -> Result<()> {
     let mut held = Vec::new();
     let mut shapes = case.shapes();
@@ -123,7 +123,7 @@ fn poison(device: &Device, case: &Case) -> Result<()> {
     device.finish()
 }
 
-/// Result and gradients with these variants of forward and backward.
+/// Computes result and gradients with these variants of forward and backward.
 fn run(
     device: &Device,
     case: &Case,
@@ -131,7 +131,7 @@ fn run(
     [fwd, bwd]: [&str; 2],
 ) -> Result<(Vec<Vec<f32>>, Vec<&'static str>)> {
     let tuning = Tuning::of(device);
-    // Variants are wanted for a class of shapes: that of the case, as a run shows.
+    // Variants are selected per class of shapes. A run shows the class of the case.
     tuning.start_recording();
     case.result(inputs)?.backward_with(dy)?;
     for (job, class) in tuning.stop_recording().tuned {
@@ -155,7 +155,7 @@ fn run(
     Ok((out, kernels))
 }
 
-/// Relative Frobenius distances.
+/// Computes relative Frobenius distances.
 fn distances(got: &[Vec<f32>], expected: &[Vec<f32>]) -> Vec<f64> {
     let distance = |(g, e): (&Vec<f32>, &Vec<f32>)| {
         let (mut off, mut norm) = (0.0, 0.0);
@@ -168,7 +168,7 @@ fn distances(got: &[Vec<f32>], expected: &[Vec<f32>]) -> Vec<f64> {
     got.iter().zip(expected).map(distance).collect()
 }
 
-/// What such a device prefers.
+/// Returns the variants that such a device prefers.
 fn fast(case: &Case) -> [&'static str; 2] {
     let backward = if case.size > 96 { "attention_ordered_sm90_bwd" } else { "attention_wgmma_sm90_bwd" };
     ["attention_wgmma_sm90", backward]
@@ -188,7 +188,7 @@ fn check(device: &Device, case: &Case, dog: &Watchdog) -> Result<bool> {
     let (both, used) = run(device, case, &tensors, best)?;
     let (again, _) = run(device, case, &tensors, best)?;
     let same = both.iter().zip(&again).all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits()));
-    // Both round to 16 bits; this one rounds P and dS too.
+    // Both round to 16 bits. The preferred variant also rounds P and dS.
     let bound = if case.dtype == DType::Bf16 { 6e-3 } else { 8e-4 };
     let (f, b, fb) =
         (distances(&forward, &expected), distances(&backward, &expected), distances(&both, &expected));
@@ -208,9 +208,9 @@ fn check(device: &Device, case: &Case, dog: &Watchdog) -> Result<bool> {
     Ok(ok)
 }
 
-/// A sequence of NaN in the batch leaves the one before it as it is.
+/// Checks that a sequence of NaN in the batch does not change the sequence before it.
 fn check_neighbour(device: &Device, case: &Case, dog: &Watchdog) -> Result<bool> {
-    dog.watch(&format!("{}: beside NaN", case.name()));
+    dog.watch(&format!("{}: next to NaN", case.name()));
     let (clean, dy) = inputs(device, case)?;
     let half = |data: Vec<f32>| data[..data.len() / case.batch].to_vec();
     let spoil = |x: &Tensor| {
@@ -223,7 +223,7 @@ fn check_neighbour(device: &Device, case: &Case, dog: &Watchdog) -> Result<bool>
     let (a, _) = run(device, case, &(clean, dy.clone()), fast(case))?;
     let (b, _) = run(device, case, &(spoiled, spoil(&dy)?.detach()), fast(case))?;
     let ok = a.into_iter().map(half).zip(b.into_iter().map(half)).all(|(a, b)| a == b);
-    println!("{} {}: beside NaN", if ok { "ok  " } else { "FAIL" }, case.name());
+    println!("{} {}: next to NaN", if ok { "ok  " } else { "FAIL" }, case.name());
     Ok(ok)
 }
 
@@ -250,7 +250,7 @@ fn cases() -> Vec<Case> {
                 }
                 cases.push(Case { size, causal, kv_heads: 2, ..square(200) });
                 cases.push(Case { size, causal, packed: false, kv_heads: 1, ..square(1000) });
-                // Enough tiles for three warpgroups, and for groups that take several.
+                // Enough tiles for three warpgroups, and for groups that process several tiles.
                 cases.push(Case { size, causal, batch: 3, heads: 40, kv_heads: 40, ..square(600) });
             }
             for t in [200, 1000] {
@@ -267,7 +267,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Seconds of one call: the median of three trials of 100 ms.
+/// Returns the seconds per call: the median of three trials of 100 ms.
 fn seconds(device: &Device, call: &dyn Fn() -> Result<()>) -> Result<f64> {
     call()?;
     call()?;

@@ -1,9 +1,9 @@
-//! What ops that move data reach of a device's copy bandwidth, and of PyTorch's time where its interpreter is named.
+//! Bandwidth of ops that move data, compared with the device's copy bandwidth, and with PyTorch's time if its interpreter is given.
 //!
 //!     cargo run --release -p netcl-tensor --example bandwidth [-- FILTER [PYTHON]]
 //!
-//! Bytes are what must move: every input read once, every output written once. All sizes are above a CPU's last cache but those
-//! of the norms. PYTHON runs `tools/peer.py`; its samples and ours take turns.
+//! Bytes are the minimum: every input read once, every output written once. All sizes exceed a CPU's last-level cache, except those of the
+//! norms. PYTHON runs `tools/peer.py`; its samples and netcl's alternate.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic)] // a program, not a library
 
@@ -17,13 +17,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// Seconds of rounds for each case: copy, ours and the peer's in turn. The best of each counts, because other work on the
-/// machine only ever slows.
+/// Seconds of rounds for each case, alternating between copy, netcl and the peer. The best sample of each counts, because other work on the
+/// machine can only make it slower.
 const SECONDS: f64 = 3.0;
 
 type Run = Box<dyn Fn() -> Result<()>>;
 
-/// One line of the table: name, bytes moved, the op, and the request to the peer.
+/// A line of the table: name, bytes moved, the op, and the request to the peer.
 struct Case {
     name: String,
     bytes: usize,
@@ -53,7 +53,7 @@ impl Peer {
     }
 }
 
-/// Milliseconds a call, from as many calls as fill 2 ms.
+/// Returns the milliseconds per call, from enough calls to fill 2 ms.
 fn sample(device: &Device, run: &Run) -> Result<f64> {
     let mut calls = 1;
     loop {
@@ -104,7 +104,7 @@ fn moves(device: &Device) -> Result<Vec<Case>> {
     let bytes = a.count() * 8;
     let t = a.transpose(0, 1)?;
     cases.push(case("transpose 16384x1000", bytes, move || t.contiguous()));
-    // As many bytes as the others.
+    // Has the same number of bytes as the others.
     let long = random(device, &[8192, 4096])?;
     let a = long.to_dtype(DType::Bf16)?;
     cases.push(case("x * 2 bf16 8192x4096", 2 * n, move || a.mul_scalar(2.0)));
@@ -153,7 +153,7 @@ fn tables(device: &Device) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Forward and backward of `op` on random x of `shape`, here and at the peer.
+/// Builds a case for forward and backward of `op` with random x of `shape`, in netcl and in the peer.
 fn both(
     device: &Device,
     op: &str,
@@ -207,7 +207,7 @@ fn main() -> Result<()> {
     let capabilities = device.capabilities();
     println!("{} ({}), {} compute units", capabilities.id, capabilities.name, capabilities.compute_units);
     println!("{:<30} {:>9} {:>8} {:>7} {:>9} {:>6}", "", "ms", "GB/s", "of copy", "peer ms", "ratio");
-    // The device's copy is the better of its driver's and of a kernel's.
+    // The device's copy is the faster of the driver's copy and a kernel's copy.
     let mut copies = moves(&device)?;
     copies.truncate(2);
     for make in [moves, tables, rows] {

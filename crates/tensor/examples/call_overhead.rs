@@ -1,7 +1,7 @@
-//! What calling `a + b` on small tensors costs, and what of that is the driver's own: `cargo run --release --example call_overhead -- pocl:0`.
+//! Measures the cost of `a + b` on small tensors, and the driver's share of it: `cargo run --release --example call_overhead -- pocl:0`.
 //!
-//! Prints nanoseconds a call, the least and the median of some rounds of 2000: the whole operation; memory for a result; the launch of its kernel by the
-//! driver alone, whose arguments stay, which is the floor.
+//! Prints nanoseconds per call, minimum and median over rounds of 2000: the whole operation; allocating a result; and the driver's launch
+//! of the kernel with fixed arguments, which is the lower bound.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a program
 
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const CALLS: u32 = 2000;
 
-/// The least and the median of `rounds`. The device is idle before each.
+/// Returns the minimum and the median of `rounds`. The device is idle before each round.
 fn nanoseconds(rounds: usize, device: &Device, mut call: impl FnMut()) -> String {
     let mut each: Vec<f64> = Vec::with_capacity(rounds);
     for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! Bandwidth of generated kernels beside that of a copy of the same bytes: `fuse_bandwidth [device] [dtype]`.
+//! Bandwidth of generated kernels compared with a copy of the same bytes: `fuse_bandwidth [device] [dtype]`.
 
 #![allow(clippy::print_stdout)] // a program, not a library
 
@@ -6,13 +6,13 @@ use netcl_tensor::expr::Expr;
 use netcl_tensor::{DType, Device, Error, Result, Settings, Tensor, fuse, no_grad};
 use std::time::Instant;
 
-/// 128 MiB in f32: more than caches hold.
+/// 128 MiB in f32, which exceeds the caches.
 const ROWS: usize = 32_768;
 const N: usize = 1024;
 
 type Tree = (&'static str, usize, fn(&[Expr]) -> Result<Expr>);
 
-/// Name, inputs of the whole shape, tree. Input 2 is a row.
+/// Name, number of inputs with the whole shape, tree. Input 2 is a row.
 const TREES: [Tree; 8] = [
     ("x + y", 2, |t| t[0].add(&t[1])),
     ("relu(x * w + y)", 2, |t| t[0].mul(&t[2])?.add(&t[1])?.relu()),
@@ -34,7 +34,7 @@ const TREES: [Tree; 8] = [
     }),
 ];
 
-/// The shortest time of one of `runs`, in seconds.
+/// Returns the shortest time of `runs` runs in seconds.
 fn seconds(device: &Device, runs: usize, f: impl Fn() -> Result<Tensor>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..runs {

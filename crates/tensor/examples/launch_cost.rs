@@ -1,4 +1,4 @@
-//! What the host pays to enqueue: launches as they come, launches of a captured graph, copies, uploads.
+//! Measures the host's cost of enqueuing: single launches, launches of a captured graph, copies, and uploads.
 //!
 //!     cargo run --release -p netcl-tensor --example launch_cost [DEVICE]
 
@@ -8,7 +8,7 @@ use netcl_tensor::graph::Graph;
 use netcl_tensor::{DType, Device, Result, Settings, Tensor};
 use std::time::Instant;
 
-/// Commands of a measurement: fewer than a driver's queue holds.
+/// Commands per measurement: fewer than a driver's queue can hold.
 const COMMANDS: usize = 400;
 
 fn main() -> Result<()> {

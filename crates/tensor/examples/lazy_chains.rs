@@ -1,5 +1,5 @@
-//! Chains of ops one by one, as a lazy scope's kernels, and beside the library's hand-written op where there is one: `lazy_chains [device]
-//! [dtype]`. Milliseconds, the shortest of several calls in turns.
+//! Compares chains of ops: one by one, fused in a lazy scope, and as the library's hand-written op if it exists: `lazy_chains [device]
+//! [dtype]`. Prints milliseconds, the minimum of several alternating calls.
 
 #![allow(clippy::print_stdout)] // a program, not a library
 
@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 
 type Run<'a> = Box<dyn Fn() -> Result<Tensor> + 'a>;
 
-/// A chain, and the op that does the same.
+/// A chain, and the op that computes the same.
 struct Case<'a> {
     name: &'static str,
     chain: Run<'a>,

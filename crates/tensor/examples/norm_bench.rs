@@ -1,8 +1,8 @@
-//! What norms and sums over rows reach, kernel by kernel, and under other tuned values.
+//! Measures norms and sums over rows, per kernel, with default and other tuned values.
 //!
 //!     cargo run --release -p netcl-tensor --example norm_bench [DEVICE] [-- sweep]
 //!
-//! Each line: microseconds of a launch and GB/s of its arguments, each counted once.
+//! Each line shows microseconds per launch, and GB/s of its arguments, each counted once.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a program, not a library
 
@@ -12,7 +12,7 @@ use netcl_tensor::{DType, Device, Generator, Result, Settings, Tensor};
 
 const ROUNDS: usize = 20;
 
-/// Runs `work` under the profiler, after it ran twice, and prints its kernels.
+/// Runs `work` twice, then with the profiler, and prints its kernels.
 fn measure(device: &Device, what: &str, work: impl Fn() -> Result<()>) -> Result<()> {
     for _ in 0..2 {
         work()?;
@@ -50,7 +50,7 @@ fn sum(device: &Device, [rows, n]: [usize; 2], dtype: DType, what: &str) -> Resu
     measure(device, &format!("sum {dtype} {rows} x {n} {what}"), || x.sum(&[0], false).map(|_| ()))
 }
 
-/// GPT-2's and Llama's sizes, and the text without whole rows in registers.
+/// Runs GPT-2's and Llama's sizes, and the kernel without whole rows in registers.
 fn table(device: &Device) -> Result<()> {
     let tuning = Tuning::of(device);
     let plain = || Some(Params::from([("layer_norm_plain".to_owned(), 1)]));

@@ -1,6 +1,6 @@
-//! netcl-tensor: tensors, operations with gradients, the tape.
+//! netcl-tensor: tensors, operations with gradients, and the tape.
 //!
-//! Shapes use one alphabet: `B` batch, `T` time, `C` channels (width), `H` heads, `D` head size, `N` row length, `V` vocabulary.
+//! Shapes use these letters: `B` batch, `T` time, `C` channels (width), `H` heads, `D` head size, `N` row length, `V` vocabulary.
 #![forbid(unsafe_code)]
 
 pub mod array;

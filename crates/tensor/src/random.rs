@@ -1,6 +1,6 @@
 //! Random numbers: Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-//! SC 2011). A number is a function of seed and position, so every device draws the same stream and a dropout mask is drawn
-//! again in the backward pass instead of being stored.
+//! SC 2011). A number is a function of seed and position. Every device therefore draws the same stream, and the backward pass draws a
+//! dropout mask again instead of loading a stored one.
 //!
 //! Element `i` of a tensor takes word `(i % 64) / 16` of draw `(i / 64) * 16 + i % 16`, as `ops/philox.cl` explains.
 
@@ -16,7 +16,7 @@ static RANDOM: Kernel = Kernel::new("random", cl_file!("ops/include/random.cl"))
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// The four words of one counter under a key.
+/// Computes the four words of a counter under a key.
 pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let wide = |a: u32, b: u32| {
         let product = u64::from(a) * u64::from(b);
@@ -31,59 +31,57 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Draw `n` of a stream.
+/// Returns draw `n` of a stream.
 pub fn draw(seed: u64, offset: u64, n: u64) -> [u32; 4] {
     let at = offset.wrapping_add(n);
     philox([at as u32, (at >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
 
-/// The word that element `i` of a tensor takes.
+/// Returns the word for element `i` of a tensor.
 pub fn element(seed: u64, offset: u64, i: u64) -> u32 {
     draw(seed, offset, i / 64 * 16 + i % 16)[(i % 64 / 16) as usize]
 }
 
-/// Uniform in `[0, 1)`, a multiple of 2⁻²⁴.
+/// Converts a word to a uniform number in `[0, 1)`, a multiple of 2⁻²⁴.
 pub fn unit(word: u32) -> f32 {
     (word >> 8) as f32 / 16_777_216.0
 }
 
-/// A stream and how far it was used. Saving the two numbers saves the generator.
+/// A position in a stream. The two numbers are the whole state of the generator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generator {
-    /// The key.
+    /// Key of the stream.
     pub seed: u64,
-    /// Draws used so far.
+    /// Number of draws used so far.
     pub offset: u64,
 }
 
 impl Generator {
-    /// The beginning of the stream of `seed`.
+    /// Starts the stream of `seed`.
     pub fn new(seed: u64) -> Self {
         Self { seed, offset: 0 }
     }
-    /// Takes the next `draws` draws and returns where they begin.
+    /// Reserves the next `draws` draws and returns the first one.
     pub fn reserve(&mut self, draws: u64) -> u64 {
         let at = self.offset;
         self.offset = at.wrapping_add(draws);
         at
     }
-    /// Takes what a tensor of `elements` uses.
+    /// Reserves the draws of a tensor with `elements` elements.
     pub fn reserve_elements(&mut self, elements: usize) -> u64 {
         self.reserve(elements.div_ceil(64) as u64 * 16)
     }
-    /// What to drop with `probability` among things that use `draws` draws.
+    /// Reserves `draws` draws for a mask that drops elements with `probability`.
     ///
     /// # Errors
     /// `Format` when the probability is not in `0..=1`.
     pub fn mask(&mut self, probability: f32, draws: u64) -> Result<DropMask> {
         if !(0.0..=1.0).contains(&probability) {
-            return Err(Error::format(format!(
-                "dropout: probability {probability}, expected one from 0 to 1"
-            )));
+            return Err(Error::format(format!("dropout: probability is {probability}, expected 0 to 1")));
         }
         Ok(DropMask { probability, seed: self.seed, offset: self.reserve(draws), counter: None })
     }
-    /// `n` f32 in `[low, high)`, the same bits as [`Tensor::uniform`].
+    /// Draws `n` f32 in `[low, high)`, with the same bits as [`Tensor::uniform`].
     pub fn uniform(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
         let (seed, offset, top) = (self.seed, self.reserve_elements(n), largest_below(low, high, DType::F32));
         (0..n as u64).map(|i| unit(element(seed, offset, i)).mul_add(high - low, low).min(top)).collect()
@@ -100,14 +98,14 @@ impl Generator {
         };
         (0..count).map(|i| (i128::from(low) + one(i)) as i64).collect()
     }
-    /// `n` normal f32, the same bits as [`Tensor::normal`].
+    /// Draws `n` normally distributed f32, with the same bits as [`Tensor::normal`].
     pub fn normal(&mut self, n: usize, mean: f32, spread: f32) -> Vec<f32> {
         let (seed, offset, pieces) = (self.seed, self.reserve_elements(n), pieces());
         (0..n as u64).map(|i| normal_of(&pieces, element(seed, offset, i)).mul_add(spread, mean)).collect()
     }
 }
 
-/// The largest number of a storage type below `high` that is not below `low`; infinity for a range that goes down.
+/// Returns the largest number of a storage type below `high` and not below `low`; infinity if `high` is below `low`.
 fn largest_below(low: f32, high: f32, dtype: DType) -> f32 {
     if high < low {
         return f32::INFINITY;
@@ -133,14 +131,14 @@ fn largest_below(low: f32, high: f32, dtype: DType) -> f32 {
     top.max(low)
 }
 
-/// The coefficients in `ops/normal.cl`: four to a piece.
+/// Returns the coefficients in `ops/normal.cl`, four per piece.
 fn pieces() -> Vec<[f32; 4]> {
     let words = NORMAL.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| word.strip_prefix("0x"));
     let bits: Vec<u32> = words.filter_map(|digits| u32::from_str_radix(digits, 16).ok()).collect();
     bits.as_chunks().0.iter().map(|piece| piece.map(f32::from_bits)).collect()
 }
 
-/// The normal number that a word stands for, as `ops/normal.cl` has it.
+/// Converts a word to its normally distributed number, as in `ops/normal.cl`.
 fn normal_of(pieces: &[[f32; 4]], word: u32) -> f32 {
     let k = word | 1;
     let octave = k.leading_zeros();
@@ -151,20 +149,20 @@ fn normal_of(pieces: &[[f32; 4]], word: u32) -> f32 {
     if word & 1 == 1 { z } else { -z }
 }
 
-/// Which elements to drop: a probability and the draws that decide, so that the mask can be made again.
+/// Selects the elements to drop, by a probability and reproducible draws.
 #[derive(Clone, Debug)]
 pub struct DropMask {
-    /// Share of the elements that become 0.
+    /// Probability with which an element becomes 0.
     pub probability: f32,
-    /// Key of the stream.
+    /// Key of the random stream.
     pub seed: u64,
     /// First draw.
     pub offset: u64,
-    /// Draws that come before it, in device memory: see [`counter`]. A captured step draws other masks as this changes.
+    /// Draws that precede it, in device memory: see [`counter`]. A captured step draws other masks when this value changes.
     pub counter: Option<Tensor>,
 }
 
-/// A number of draws in device memory, for [`DropMask::counter`].
+/// Creates a number of draws in device memory, for [`DropMask::counter`].
 ///
 /// # Errors
 /// `Memory`.
@@ -177,17 +175,17 @@ pub fn counter(device: &Device, draws: u64) -> Result<Tensor> {
 /// Overwrites a [`counter`], in order with kernels.
 ///
 /// # Errors
-/// Whatever the upload answers.
+/// Errors of the upload.
 pub fn set_counter(counter: &Tensor, draws: u64) -> Result<()> {
     counter.set_bytes(&draws.to_ne_bytes())
 }
 
 impl DropMask {
-    /// The defines of a launch that draws it.
+    /// Adds the defines of a launch that draws it.
     pub(crate) fn define<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         if self.counter.is_some() { launch.define("COUNTED", true) } else { launch }
     }
-    /// Its arguments.
+    /// Binds its arguments.
     pub(crate) fn bind<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let launch = match &self.counter {
             Some(counter) => launch.read(counter),
@@ -195,22 +193,22 @@ impl DropMask {
         };
         launch.scalar(self.seed).scalar(self.offset).scalar(self.threshold()).scalar(self.keep())
     }
-    /// Words below this drop their element.
+    /// Returns the threshold: elements with smaller words are dropped.
     pub fn threshold(&self) -> u32 {
         (f64::from(self.probability) * 4_294_967_296.0) as u32
     }
-    /// What the others are multiplied with, so that the mean stays.
+    /// Returns the factor for the remaining elements, so that the mean is unchanged.
     pub fn keep(&self) -> f32 {
         if self.probability < 1.0 { 1.0 / (1.0 - self.probability) } else { 0.0 }
     }
-    /// The factor that a word stands for.
+    /// Returns the factor for a word.
     pub fn factor(&self, word: u32) -> f64 {
         if word < self.threshold() { 0.0 } else { f64::from(self.keep()) }
     }
 }
 
 impl Tensor {
-    /// Uniform in `[low, high)`; the same bits on every device.
+    /// Draws uniform numbers in `[low, high)`, with the same bits on every device.
     pub fn uniform(
         device: &Device,
         shape: impl Into<Shape>,
@@ -222,7 +220,7 @@ impl Tensor {
         let range = [low, high - low, largest_below(low, high, dtype)];
         fill("random_uniform", device, shape.into(), &range, dtype, from)
     }
-    /// Normal with this mean and standard deviation; the same bits on every device.
+    /// Draws normal numbers with this mean and standard deviation, with the same bits on every device.
     pub fn normal(
         device: &Device,
         shape: impl Into<Shape>,
@@ -233,12 +231,11 @@ impl Tensor {
     ) -> Result<Self> {
         fill("random_normal", device, shape.into(), &[mean, spread], dtype, from)
     }
-    /// Overwrites every element, uniform in `[low, high)`, on the device. The numbers of [`uniform`](Self::uniform).
+    /// Overwrites every element on the device with uniform numbers in `[low, high)`: those of [`uniform`](Self::uniform).
     pub fn set_uniform(&self, low: f32, high: f32, from: &mut Generator) -> Result<()> {
         overwrite("random_uniform", self, &[low, high - low, largest_below(low, high, self.dtype())], from)
     }
-    /// Overwrites every element, normal with this mean and standard deviation, on the device. The numbers of
-    /// [`normal`](Self::normal).
+    /// Overwrites every element on the device with normal numbers of this mean and standard deviation: those of [`normal`](Self::normal).
     pub fn set_normal(&self, mean: f32, spread: f32, from: &mut Generator) -> Result<()> {
         overwrite("random_normal", self, &[mean, spread], from)
     }
@@ -259,10 +256,12 @@ fn fill(
 
 fn overwrite(entry: &'static str, y: &Tensor, range: &[f32], from: &mut Generator) -> Result<()> {
     if !y.dtype().is_float() {
-        return Err(Error::dtype(format!("{entry}: a tensor of {}, expected f32, f16 or bf16", y.dtype())));
+        return Err(Error::dtype(format!("{entry}: the tensor is {}, expected f32, f16 or bf16", y.dtype())));
     }
     if !y.is_dense() {
-        return Err(Error::shape(format!("{entry}: {y:?} is a view with gaps; fill what it is a view of")));
+        return Err(Error::shape(format!(
+            "{entry}: {y:?} is a view with gaps; fill the whole tensor instead"
+        )));
     }
     if y.count() == 0 {
         return Ok(());
@@ -274,7 +273,7 @@ fn overwrite(entry: &'static str, y: &Tensor, range: &[f32], from: &mut Generato
     range.iter().fold(launch, |launch, number| launch.scalar(*number)).run()
 }
 
-/// Work-groups for a kernel whose items take runs of 64 elements.
+/// Returns the number of work-groups for a kernel whose work-items process runs of 64 elements.
 pub(crate) fn runs(device: &Device, kernel: &Kernel, count: usize) -> usize {
     let units = device.capabilities().compute_units.max(1) as usize;
     let runs = count.div_ceil(64);
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// Known answers of Philox4x32-10 published with Random123 (kat_vectors).
+    /// Test vectors of Philox4x32-10 that were published with Random123 (kat_vectors).
     #[test]
     fn known_answers() {
         let ones = u32::MAX;
@@ -299,7 +298,7 @@ mod tests {
         assert_eq!(pi, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
 
-    /// The device draws what the host draws, also where the counter's low word overflows and where a run is cut short.
+    /// The device draws the same numbers as the host, also if the counter's low word overflows or a run is incomplete.
     #[test]
     fn device_and_host_draw_the_same_bits() {
         let device = test_device().unwrap();
@@ -313,7 +312,7 @@ mod tests {
         }
     }
 
-    /// In 16 bits, and where adding `low` rounds up, numbers near the end were rounded to it.
+    /// In 16 bits, and if adding `low` rounds up, numbers close to the end must not be rounded to it.
     #[test]
     fn uniform_numbers_stay_below_the_end_of_their_range() {
         for device in
@@ -357,7 +356,7 @@ mod tests {
         assert_eq!(Generator::new(5).integers(3, 7, 7), [0i64; 0]);
     }
 
-    /// Every piece of the table, both signs, and in every storage type what rounding the host's numbers gives.
+    /// Covers every piece of the table, both signs, and the rounding to every storage type.
     #[test]
     fn normals_of_device_and_host_are_the_same_bits() {
         let device = test_device().unwrap();
@@ -373,7 +372,7 @@ mod tests {
         }
     }
 
-    /// The bits themselves, so that no device and no change of host and kernel together moves a seed's weights unnoticed.
+    /// Checks the bits themselves, so that a change of host and kernel together cannot change a seed's weights unnoticed.
     #[test]
     fn a_seed_stands_for_these_numbers() {
         let bits: Vec<u32> = Generator::new(42).normal(4, 0.0, 1.0).iter().map(|z| z.to_bits()).collect();
@@ -394,17 +393,17 @@ mod tests {
         assert!(error.message().contains("view with gaps"), "{error}");
     }
 
-    /// The table inverts the distribution: checked with the complementary error function's own series, in f64.
+    /// The table inverts the distribution: compared with a series for the complementary error function in f64.
     #[test]
     fn the_table_is_the_normal_distribution() {
         let pieces = pieces();
         assert_eq!(pieces.len(), 256);
-        // 1 - Φ(z), by the trapezoidal rule, which converges exponentially for this integrand.
+        // 1 - Φ(z) by the trapezoidal rule, which converges exponentially for this integrand.
         let tail = |z: f64| {
             let density = |x: f64| (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
             let step = 1.0 / 512.0;
             let sum: f64 = (1..20 * 512).map(|i| density(z + f64::from(i) * step)).sum();
-            // Euler and Maclaurin's first terms correct the end that is not flat.
+            // The first terms of the Euler-Maclaurin formula correct the end that is not flat.
             step * (sum + density(z) / 2.0) - step * step / 12.0 * z * density(z)
         };
         for octave in 0..32 {

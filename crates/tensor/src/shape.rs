@@ -1,33 +1,33 @@
-//! Shapes, and layouts: how a shape lies in memory.
+//! Shapes, and layouts: how a shape is stored in memory.
 
 use netcl_device::{Error, Result};
 use std::fmt;
 
-/// Sizes of the axes, outermost first. No axes: a scalar.
+/// Sizes of the axes, outermost first. A scalar has no axes.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// The sizes.
+    /// Returns the sizes.
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
-    /// Number of axes.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.0.len()
     }
-    /// Number of elements; `usize::MAX` where it is larger than that, which no tensor has.
+    /// Returns the number of elements, or `usize::MAX` if it is larger, which no tensor can have.
     pub fn count(&self) -> usize {
         product(&self.0)
     }
-    /// Seen as rows over the last axis: `(R, N)`. A scalar is one row of one.
+    /// Returns rows and columns `(R, N)`, where N is the last axis. A scalar is one row of one element.
     pub fn rows_cols(&self) -> (usize, usize) {
         match self.0.split_last() {
             Some((n, outer)) => (product(outer), *n),
             None => (1, 1),
         }
     }
-    /// Size of the last axis; 1 for a scalar.
+    /// Returns the size of the last axis; 1 for a scalar.
     pub fn last(&self) -> usize {
         self.0.last().copied().unwrap_or(1)
     }
@@ -37,19 +37,19 @@ impl Shape {
             Error::shape(format!("expected {wanted}, got shape {self}"))
         })
     }
-    /// Two axes, or an error.
+    /// Returns the sizes of exactly two axes.
     pub fn dims2(&self) -> Result<[usize; 2]> {
         self.exactly()
     }
-    /// Three axes, or an error.
+    /// Returns the sizes of exactly three axes.
     pub fn dims3(&self) -> Result<[usize; 3]> {
         self.exactly()
     }
-    /// Four axes, or an error.
+    /// Returns the sizes of exactly four axes.
     pub fn dims4(&self) -> Result<[usize; 4]> {
         self.exactly()
     }
-    /// Strides of a contiguous tensor of this shape, in elements.
+    /// Returns the strides of a contiguous tensor of this shape, in elements.
     pub fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.0.len()];
         for axis in (1..self.0.len()).rev() {
@@ -57,10 +57,10 @@ impl Shape {
         }
         strides
     }
-    /// An axis counted from the end when negative.
+    /// Resolves an axis. Negative axes count from the end.
     ///
     /// # Errors
-    /// `Shape` when there is no such axis.
+    /// `Shape` if the axis does not exist.
     pub fn axis(&self, op: &str, axis: isize) -> Result<usize> {
         let rank = self.rank().cast_signed();
         let at = if axis < 0 { axis + rank } else { axis };
@@ -68,12 +68,14 @@ impl Shape {
             return Ok(at.cast_unsigned());
         }
         let axes = if rank == 1 { "axis" } else { "axes" };
-        Err(Error::shape(format!("{op}: axis {axis} of a tensor of shape {self}, which has {rank} {axes}")))
+        Err(Error::shape(format!(
+            "{op}: axis {axis} is out of range for a tensor of shape {self}, which has {rank} {axes}"
+        )))
     }
-    /// The shape both broadcast to by NumPy's rule, if there is one.
+    /// Returns the shape that both broadcast to by NumPy's rules.
     ///
     /// # Errors
-    /// `Shape`, naming the axis that does not fit.
+    /// `Shape` with the axis that does not match.
     pub fn broadcast(&self, other: &Self, op: &str) -> Result<Self> {
         let rank = self.rank().max(other.rank());
         let at = |s: &Self, i: usize| (i + s.rank()).checked_sub(rank).map_or(1, |i| s.0[i]);
@@ -85,7 +87,7 @@ impl Shape {
                 (a, 1) => a,
                 (a, b) => {
                     return Err(Error::shape(format!(
-                        "{op}: shapes {self} and {other} do not broadcast: {a} against {b} on axis {i} of the result"
+                        "{op}: shapes {self} and {other} do not broadcast: sizes {a} and {b} on axis {i} of the result"
                     )));
                 }
             });
@@ -94,7 +96,7 @@ impl Shape {
     }
 }
 
-/// The product of sizes, without wrapping.
+/// Multiplies sizes with saturation.
 fn product(sizes: &[usize]) -> usize {
     if sizes.contains(&0) { 0 } else { sizes.iter().fold(1, |n: usize, size| n.saturating_mul(*size)) }
 }
@@ -130,24 +132,24 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// A shape in memory: strides and start, in elements.
+/// A shape in memory, with strides and offset in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The shape.
     pub shape: Shape,
-    /// Elements between neighbours on each axis; 0 repeats one element.
+    /// Elements between neighbors along each axis; 0 repeats one element.
     pub strides: Vec<usize>,
-    /// First element within the buffer.
+    /// Index of the first element in the buffer.
     pub offset: usize,
 }
 
 impl Layout {
-    /// Contiguous from the start of a buffer.
+    /// Returns the contiguous layout from the start of a buffer.
     pub fn contiguous(shape: Shape) -> Self {
         let strides = shape.strides();
         Self { shape, strides, offset: 0 }
     }
-    /// Whether elements follow each other without gaps in order.
+    /// Returns whether the elements are stored in order without gaps.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         for (size, stride) in self.shape.dims().iter().zip(&self.strides).rev() {
@@ -158,7 +160,7 @@ impl Layout {
         }
         true
     }
-    /// Elements from the first to one past the last that is reached.
+    /// Returns the number of elements from the first to the last that is reached, inclusive.
     pub fn span(&self) -> usize {
         if self.shape.count() == 0 {
             return 0;
@@ -166,8 +168,8 @@ impl Layout {
         let axes = self.shape.dims().iter().zip(&self.strides);
         axes.fold(1, |span, (n, stride)| (n - 1).saturating_mul(*stride).saturating_add(span))
     }
-    /// This layout seen in a larger shape: new and size-1 axes repeat. `None` where it does not broadcast, or the shape has more
-    /// elements than can be counted.
+    /// Returns this layout broadcast to a larger shape: new axes and axes of size 1 repeat. `None` if it does not broadcast, or the shape
+    /// has more elements than can be counted.
     pub fn expand(&self, shape: &Shape) -> Option<Self> {
         if shape.count() > isize::MAX.cast_unsigned() {
             return None;
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!(s(&[]).broadcast(&s(&[2, 0]), "add").unwrap(), s(&[2, 0]));
         let e = s(&[2, 3]).broadcast(&s(&[4, 3]), "mul").unwrap_err();
         assert!(
-            e.message().starts_with("mul: shapes [2, 3] and [4, 3] do not broadcast: 2 against 4"),
+            e.message().starts_with("mul: shapes [2, 3] and [4, 3] do not broadcast: sizes 2 and 4"),
             "{e}"
         );
     }

@@ -1,8 +1,8 @@
-//! What every op is put through: samples × storage types × layouts, against its f64 reference.
+//! The test suite of every op: samples × storage types × layouts, compared with its f64 reference.
 //!
-//! Forward values against the reference; gradients against central differences of the reference; the same bits on a second
-//! run and from a graph that is replayed ([`case`]). That is done with what a device chooses by itself; [`SelfTest`] does it with
-//! every variant of every kernel that the device can run and with every value of every tuned parameter.
+//! It compares forward values with the reference, and gradients with central differences of the reference. A second run and a replayed
+//! graph must give the same bits ([`case`]). The suite tests what a device chooses by default. [`SelfTest`] tests every variant of every
+//! kernel that the device can run, and every value of every tuned parameter.
 
 use crate::ops::{MultiOp, OPS, OpEntry};
 use crate::{DType, Device, Result, Settings};
@@ -33,10 +33,10 @@ pub use select::select;
 pub use selftest::{Reach, SelfTest, Verdict};
 pub use survey::Owners;
 
-/// Every sample of `O` in every layout; returns how many cases there are.
+/// Runs every sample of `O` in every layout. Returns the number of cases.
 ///
 /// # Errors
-/// What the first case that fails says; `Internal` also where samples of no element, or of one, are missing.
+/// The error of the first case that fails; `Internal` also if samples without elements or with one element are missing.
 pub fn run<O: MultiOp<N, M>, const N: usize, const M: usize>(device: &Device, dtype: DType) -> Result<usize> {
     check(&cases::<O, N, M>(dtype)?, device, Depth::Replayed)
 }
@@ -47,25 +47,25 @@ fn check(cases: &[Case], device: &Device, depth: Depth) -> Result<usize> {
 }
 
 impl OpEntry {
-    /// The cases of these samples in one storage type.
+    /// Builds the cases of these samples in one storage type.
     ///
     /// # Errors
-    /// `Internal` where a kind of sample is missing that every op has to have.
+    /// `Internal` if a kind of sample is missing that every op must have.
     pub fn cases(&self, dtype: DType) -> Result<Vec<Case>> {
         let mut cases = (self.make)(dtype)?;
         cases.retain(|case| self.sample.is_none_or(|sample| case.sample == sample));
         Ok(cases)
     }
-    /// The suite of the op on a device for one storage type; returns how many cases ran.
+    /// Runs the suite of the op on a device for one storage type. Returns the number of cases.
     ///
     /// # Errors
-    /// What the first case that fails says.
+    /// The error of the first case that fails.
     pub fn suite(&self, device: &Device, dtype: DType) -> Result<usize> {
         check(&self.cases(dtype)?, device, Depth::Replayed)
     }
 }
 
-/// The device tests run on: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
+/// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
 pub fn test_device() -> Result<Device> {
     if cfg!(test) { quickly_built() } else { opened(&Settings::from_env()) }
 }
@@ -75,8 +75,9 @@ fn opened(settings: &Settings) -> Result<Device> {
     Device::open(&name, settings)
 }
 
-/// The test device, whose programs a processor's compiler does not optimise: PoCL takes four times as long to build a program as
-/// without, and tests build hundreds that run for milliseconds. `netcl doctor` and the tests that train for many steps build as users do.
+/// Opens the test device with compiler optimizations off on CPUs. With them, PoCL takes four times as long to build a program, and tests
+/// build hundreds of programs that run for milliseconds. `netcl doctor` and tests with many training steps build with optimizations, like
+/// users.
 pub fn quickly_built() -> Result<Device> {
     let mut settings = Settings::from_env();
     let device = opened(&settings)?;
@@ -87,7 +88,7 @@ pub fn quickly_built() -> Result<Device> {
     opened(&settings)
 }
 
-/// What `ops!` makes of each op: the suite on the test device for every float type.
+/// Test that `ops!` generates for each op: the suite on the test device for every float type.
 #[cfg(test)]
 pub(crate) fn test(name: &str) {
     let device = test_device().unwrap();
@@ -96,7 +97,7 @@ pub(crate) fn test(name: &str) {
         let cases = entry.suite(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
         assert!(cases > 0, "{name} has no cases for {dtype}");
     }
-    // Devices keep what launches of one kind share: a few kilobytes, whatever is run.
+    // Devices keep a few kilobytes that launches of one kind share.
     let memory = device.memory();
     let shared =
         |(tag, bytes): &(&str, usize)| ["tensor maps", "tile counters"].contains(tag).then_some(*bytes);
@@ -104,7 +105,7 @@ pub(crate) fn test(name: &str) {
     assert_eq!(memory.live, kept, "{name} leaves some of {} buffers alive", memory.buffers);
 }
 
-/// Every op's name, for the self-test and the benchmark.
+/// Returns the names of all ops, for the self-test and the benchmark.
 pub fn names() -> impl Iterator<Item = &'static str> {
     OPS.iter().map(|e| e.name)
 }

@@ -1,8 +1,8 @@
-//! The tape: which op made a tensor, and the walk back from a loss.
+//! The tape: which op created each tensor, and the backward pass from a loss.
 //!
-//! Recording is implicit, as in PyTorch: an op whose inputs need gradients leaves a node. Nodes carry increasing numbers, so
-//! walking them from the highest down visits every consumer of a tensor before its producer. What a node saved is
-//! freed as the walk passes it.
+//! Recording is implicit, as in PyTorch: an op whose inputs need gradients creates a node. Nodes have increasing numbers. Visiting them in
+//! descending order therefore reaches every consumer of a tensor before its producer. The tensors that a node saved are freed when the
+//! backward passes it.
 
 use crate::tensor::autograd::{Autograd, Backward, Body, Done, Node};
 use crate::tensor::saved::{Form, Saved, described};
@@ -36,7 +36,7 @@ thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     static LAYER: Cell<u32> = const { Cell::new(0) };
-    /// Whether a result is being looked at, by operations that are not to be checked themselves.
+    /// Whether a result is being checked. The operations of the check are not checked themselves.
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -53,37 +53,37 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` with every op's result checked on this thread: the first NaN or infinity is an error that names op and tensor.
-/// Each check waits for the device.
+/// Runs `f` and checks every op's result on this thread: the first NaN or infinity is an error that names op and tensor. Each check waits
+/// for the device.
 pub fn detect_anomaly<R>(on: bool, f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&ANOMALY, ANOMALY.replace(on));
     f()
 }
 
-/// Runs `f` as layer `number` of a model, counted from 1, on this thread. Those who explain where memory goes ask for it.
+/// Runs `f` as layer `number` of a model, counted from 1, on this thread. Reports of memory use refer to it.
 pub fn layer<R>(number: u32, f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&LAYER, LAYER.replace(number));
     f()
 }
 
-/// The layer at work on this thread; 0 for none.
+/// Returns the current layer of this thread; 0 for none.
 pub(crate) fn current_layer() -> u32 {
     LAYER.get()
 }
 
-/// Whether [`detect_anomaly`] is on: inputs must then be what they were when an op's result is looked at.
+/// Returns whether [`detect_anomaly`] is on. If so, inputs must be unchanged when an op's result is checked.
 pub(crate) fn detects_anomaly() -> bool {
     ANOMALY.get()
 }
 
-/// Whether an op of these inputs is put on the tape.
+/// Returns whether an op with these inputs is recorded on the tape.
 pub(crate) fn records(inputs: &[&Tensor]) -> bool {
     RECORDING.get() && inputs.iter().any(|t| t.requires_grad())
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// Puts the result of `op` on the tape, if any input needs a gradient.
+/// Records the result of `op` on the tape, if any input needs a gradient.
 pub(crate) fn record(
     op: &'static str,
     inputs: &[&Tensor],
@@ -101,8 +101,8 @@ pub(crate) fn record(
     Ok(made_by(&node, 0, &y))
 }
 
-/// Puts the results of `op` on the tape, if any input needs a gradient. They share one node: `backward` runs once, when the
-/// gradients of all results that were used are there.
+/// Records the results of `op` on the tape, if any input needs a gradient. They share one node: `backward` runs once, when the gradients of
+/// all used results are available.
 pub(crate) fn record_all<const M: usize>(
     op: &'static str,
     inputs: &[&Tensor],
@@ -120,12 +120,12 @@ pub(crate) fn record_all<const M: usize>(
     }))
 }
 
-/// Puts results that the caller made off the tape on it, as those of an op of its own, if any input needs a gradient: functions with a
-/// gradient that are written outside of Rust. `backward` is given the gradients of the results, `None` for one that nothing was made of,
-/// and returns those of the inputs, `None` for one that has none. It runs once, without recording.
+/// Records results that the caller computed off the tape as those of one op, if any input needs a gradient. This is meant for functions
+/// with gradients that are written outside of Rust. `backward` receives the gradients of the results, with `None` for an unused result. It
+/// returns the gradients of the inputs, with `None` for an input without a gradient. It runs once, without recording.
 ///
 /// # Errors
-/// `Shape` in the backward, where it returns another number of gradients than there are inputs.
+/// `Shape` in the backward, if the numbers of gradients and inputs differ.
 pub fn function(
     op: &'static str,
     inputs: &[&Tensor],
@@ -161,7 +161,7 @@ fn is_recorded(op: &'static str, inputs: &[&Tensor], ys: &[Tensor]) -> Result<bo
     Ok(records(inputs) && ys.iter().any(|y| y.dtype().is_float()))
 }
 
-/// Puts an op on the tape.
+/// Creates the node of an op, if any input needs a gradient.
 fn node(op: &'static str, inputs: &[&Tensor], ys: &[Tensor], backward: Backward) -> Result<Arc<Node>> {
     // The ops that made the inputs must have smaller numbers.
     if inputs.iter().any(|x| x.storage().promise() == Promise::Open) {
@@ -174,12 +174,12 @@ fn node(op: &'static str, inputs: &[&Tensor], ys: &[Tensor], backward: Backward)
     Ok(node)
 }
 
-/// The node of an op that has not run.
+/// Creates the node of an op that has not run.
 fn open_node(op: &'static str) -> Node {
     Node { op, layer: LAYER.get(), done: OnceLock::new(), body: Mutex::new(None) }
 }
 
-/// The op of `node` has run.
+/// Completes `node` after its op has run.
 fn fill(
     node: &Node,
     inputs: &[&Tensor],
@@ -192,7 +192,7 @@ fn fill(
     node.done.set(Done { number, results }).map_err(|_| Error::internal(format!("{} ran twice", node.op)))
 }
 
-/// Result `slot` of a node, with its place on the tape.
+/// Returns `y` as result `slot` of a node.
 fn made_by(node: &Arc<Node>, slot: usize, y: &Tensor) -> Tensor {
     let autograd = Autograd {
         node: Some(Arc::clone(node)),
@@ -207,7 +207,7 @@ fn made_by(node: &Arc<Node>, slot: usize, y: &Tensor) -> Tensor {
     Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
 }
 
-/// Whether results of operations are looked at: on this thread, or on their device, whose commands then run at once.
+/// Returns whether results of operations are checked: on this thread, or on their device, whose commands then run at once.
 fn looks_at(y: Option<&Tensor>) -> bool {
     if LOOKING.get() {
         return false;
@@ -215,7 +215,7 @@ fn looks_at(y: Option<&Tensor>) -> bool {
     ANOMALY.get() || y.is_some_and(|y| y.device().debug().nan && !y.device().is_capturing())
 }
 
-/// Refuses a result that does not lie within its buffer, where the device's debug mode asks for it.
+/// Rejects a result that exceeds its buffer, if the device's debug mode checks this.
 fn check_layout(op: &str, y: &Tensor) -> Result<()> {
     if !y.device().debug().shapes {
         return Ok(());
@@ -228,7 +228,7 @@ fn check_layout(op: &str, y: &Tensor) -> Result<()> {
     }
     let layer = in_layer(LAYER.get());
     Err(Error::shape(format!(
-        "shapes: the result of {op}{layer}, shape {} with strides {:?} from element {} on, leaves its buffer of {there} bytes",
+        "shapes: the result of {op}{layer}, shape {} with strides {:?} from element {} on, exceeds its buffer of {there} bytes",
         layout.shape, layout.strides, layout.offset
     )))
 }
@@ -237,7 +237,7 @@ fn in_layer(layer: u32) -> String {
     if layer == 0 { String::new() } else { format!(" in layer {layer}") }
 }
 
-/// The first element that is not finite, by its index on each axis.
+/// Returns the first element that is not finite, with its index on each axis.
 fn first_not_finite(y: &Tensor) -> Result<String> {
     let values = no_grad(|| y.detach().to_vec())?;
     let Some(at) = values.iter().position(|v| !v.is_finite()) else { return Ok(String::new()) };
@@ -247,7 +247,7 @@ fn first_not_finite(y: &Tensor) -> Result<String> {
 }
 
 fn check_finite((pass, op, layer): (&str, &str, u32), y: &Tensor, inputs: &[&Tensor]) -> Result<()> {
-    // The checks are made of ops themselves, which are not to be checked.
+    // The checks use ops themselves, which must not be checked.
     let _restore = Restore(&LOOKING, LOOKING.replace(true));
     y.device().outside_capture(|| look((pass, op, layer), y, inputs))
 }
@@ -270,7 +270,7 @@ fn look((pass, op, layer): (&str, &str, u32), y: &Tensor, inputs: &[&Tensor]) ->
         ));
     }
     Err(Error::launch(format!(
-        "anomaly: the {pass} of {op}{} made a NaN or infinity in a tensor of shape {} ({}){}: {}. Usual causes: a learning rate too \
+        "anomaly: the {pass} of {op}{} produced a NaN or infinity in a tensor of shape {} ({}){}: {}. Usual causes: a learning rate too \
          high, f16 without loss scaling, a logarithm or root of a negative number",
         in_layer(layer),
         y.shape(),
@@ -281,16 +281,16 @@ fn look((pass, op, layer): (&str, &str, u32), y: &Tensor, inputs: &[&Tensor]) ->
 }
 
 impl Tensor {
-    /// A leaf that collects its gradient in [`Tensor::grad`], sharing this tensor's storage. `name` appears in errors.
+    /// Returns a leaf that collects its gradient in [`Tensor::grad`] and shares this tensor's storage. `name` appears in errors.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Self {
         self.named(Some(name), false)
     }
-    /// A leaf of an operation's own, that collects its gradient whatever is done with those of parameters.
+    /// Returns a leaf for an operation's internal use. It always collects its gradient, independently of the parameters' settings.
     pub(crate) fn leaf(&self) -> Self {
         self.named(None, false)
     }
-    /// The same with a name alone: no gradient flows into it.
+    /// Returns a tensor with a name that does not collect a gradient.
     #[must_use]
     pub fn frozen(&self, name: &str) -> Self {
         self.named(Some(name), true)
@@ -308,22 +308,22 @@ impl Tensor {
         };
         Self::from_parts(self.storage().clone(), self.layout().clone(), self.dtype(), Some(autograd))
     }
-    /// Whether a gradient can flow here.
+    /// Returns whether gradients flow to this tensor.
     pub fn requires_grad(&self) -> bool {
         self.0.autograd.as_ref().is_some_and(|a| !a.frozen)
     }
-    /// Whether an op left this on the tape.
+    /// Returns whether an op recorded this tensor on the tape.
     pub(crate) fn is_made(&self) -> bool {
         self.0.autograd.as_ref().is_some_and(|a| a.node.is_some())
     }
-    /// The name given to [`Tensor::parameter`].
+    /// Returns the name given to [`Tensor::parameter`].
     pub fn name(&self) -> Option<&str> {
         self.0.autograd.as_ref().and_then(|a| a.name.as_deref())
     }
-    /// Gradients of this scalar with respect to every leaf it depends on, added to what they have collected.
+    /// Computes the gradients of this scalar with respect to all leaves that it depends on, and adds them to the leaves' gradients.
     ///
     /// # Errors
-    /// `Shape` when the tensor has more than one element ([`Tensor::backward_with`] takes a gradient for those).
+    /// `Shape` if the tensor has more than one element ([`Tensor::backward_with`] takes a gradient for those).
     pub fn backward(&self) -> Result<()> {
         if self.count() != 1 {
             return Err(Error::shape(format!(
@@ -334,7 +334,7 @@ impl Tensor {
         self.backward_with(&Self::ones(self.device(), self.shape(), self.dtype())?)
     }
 
-    /// The same for a tensor of any shape whose own gradient is `dy`.
+    /// Like [`Tensor::backward`], for a tensor of any shape whose gradient is `dy`.
     pub fn backward_with(&self, dy: &Self) -> Result<()> {
         if dy.shape() != self.shape() {
             return Err(Error::shape(format!(
@@ -344,20 +344,22 @@ impl Tensor {
             )));
         }
         if !self.requires_grad() {
-            return Err(Error::unsupported("backward: nothing this tensor was made from needs a gradient"));
+            return Err(Error::unsupported(
+                "backward: this tensor does not depend on anything that needs a gradient",
+            ));
         }
         settle()?;
         eagerly(|| no_grad(|| walk(&[(self, dy)])))
     }
 }
 
-/// [`Tensor::backward_with`] for several tensors at once, which may be results of one op.
+/// Like [`Tensor::backward_with`], for several tensors, which may be results of one op.
 pub(crate) fn backward_all(from: &[(&Tensor, &Tensor)]) -> Result<()> {
     settle()?;
     eagerly(|| no_grad(|| walk(from)))
 }
 
-/// Gradients that wait for their turn: by node and result, each with the tensor it is the gradient of.
+/// Pending gradients: by node and result, each with its tensor.
 #[derive(Default)]
 struct Waiting {
     open: BTreeMap<u64, Arc<Node>>,
@@ -373,7 +375,7 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
         let body = node.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         let body = body.ok_or_else(|| {
             Error::unsupported(format!(
-                "backward: {} was already walked and what it saved is freed; run the forward again",
+                "backward: {} was already used by a backward, which freed its saved tensors; run the forward again",
                 node.op
             ))
         })?;
@@ -383,13 +385,13 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
             let place = ("backward", node.op, node.layer);
             found.iter().flatten().try_for_each(|grad| check_finite(place, grad, &dys))?;
         }
-        // A leaf takes a gradient as it is if it is the only one to have it.
+        // A leaf takes a gradient without a copy if it is the only owner.
         drop(dys);
         for (input, grad) in inputs.iter().zip(found) {
             let Some(grad) = grad.filter(|_| input.requires_grad()) else { continue };
             if grad.shape() != input.shape() {
                 return Err(Error::internal(format!(
-                    "backward of {}: a gradient of shape {} for an input of shape {}",
+                    "backward of {}: a gradient has shape {}, expected {}, the shape of its input",
                     node.op,
                     grad.shape(),
                     input.shape()
@@ -402,7 +404,7 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
 }
 
 impl Node {
-    /// Runs the backward; the inputs, and their gradients.
+    /// Runs the backward. Returns the inputs and their gradients.
     fn gradients(&self, body: Body, dys: &[Option<Tensor>]) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
         let Body { inputs, backward, mut saved } = body;
         saved.replaced_by(inputs.len(), dys.iter().flatten());
@@ -416,7 +418,7 @@ impl Node {
         Ok((inputs, found))
     }
 
-    /// Input or result `i`, counted through both, as the beginning of an error.
+    /// Describes input or result `i`, with one index for both, as the start of an error message.
     fn overwritten(&self, inputs: &[Tensor], i: usize) -> String {
         let layer = if self.layer == 0 { String::new() } else { format!(" in layer {}", self.layer) };
         let results = self.done.get().map_or(&[][..], |done| &done.results);
@@ -432,7 +434,7 @@ impl Node {
     }
 }
 
-/// Runs a node's backward as the layer and the op it belongs to.
+/// Runs a node's backward with the layer and the op of the node.
 fn within<R>(node: &Node, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&LAYER, LAYER.replace(node.layer));
     match inputs.first() {
@@ -442,7 +444,7 @@ fn within<R>(node: &Node, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
 }
 
 impl Waiting {
-    /// The gradients of a node's results.
+    /// Removes and returns the gradients of a node's results.
     fn taken(&mut self, number: u64, results: usize) -> Result<Vec<Option<Tensor>>> {
         let take = |slot: usize| match self.grads.remove(&(number, slot)) {
             Some((owner, dy)) => keep(&owner, dy).map(Some),
@@ -451,7 +453,7 @@ impl Waiting {
         (0..results).map(take).collect()
     }
 
-    /// A gradient reaches `tensor`: leaves keep it, others wait for their turn in the walk.
+    /// Processes a gradient of `tensor`: leaves collect it, others wait until the backward reaches them.
     fn arrive(&mut self, tensor: &Tensor, grad: Tensor) -> Result<()> {
         let Some(autograd) = &tensor.0.autograd else { return Ok(()) };
         let Some(node) = &autograd.node else { return self.shared.arrive(tensor, grad) };

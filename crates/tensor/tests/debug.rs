@@ -1,4 +1,4 @@
-//! The checks of `NETCL_DEBUG`, each with a defect that it has to find.
+//! The checks of `NETCL_DEBUG`, each with a defect that it must find.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test
 
 use netcl_device::{Buffer, Device, ErrorKind, Settings};
@@ -37,20 +37,20 @@ fn a_nan_is_found_where_it_is_made() {
             found.contains("first NaN at [1, 1]") && found.contains("input 0 [2, 3] is finite"),
             "{found}"
         );
-        // Gradients: of a root at 0.
+        // Gradients: a square root at 0.
         let x = Tensor::from_f32(&device, [2], &[1.0, 0.0], DType::F32).unwrap().parameter("x");
         let y = x.sqrt().unwrap().sum(&[], false).unwrap();
         let found = message(y.backward());
         assert!(found.contains("the backward of sqrt") && found.contains("first inf at [1]"), "{found}");
-        // What is finite passes, also without the tape; integers are not looked at.
+        // Finite values pass, also without the tape. Integers are not checked.
         assert_eq!(x.exp().unwrap().softmax(-1).unwrap().dims(), [2]);
-        // A captured step could not be looked at.
+        // The results of a captured step cannot be checked.
         let refused = Graph::capture(&device, || x.exp()).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
     }
 }
 
-/// Writes one element more than there are, in front of or behind y.
+/// A kernel that writes one element outside of y, before its start or after its end.
 static PAST: Kernel = Kernel::new(
     "past",
     "__kernel void past(__global float *y, const ulong n, const ulong behind) {
@@ -78,7 +78,7 @@ fn a_write_past_a_buffers_end_is_found_with_kernel_and_buffer() {
             let found = message(run(0));
             assert!(found.contains("wrote to byte -12 of argument 0"), "{found}");
         }
-        // Nothing else is found, with many shapes.
+        // There are no other findings, for many shapes.
         for n in [1, 5, 100, 1000] {
             let x = Tensor::ones(&device, [n, 7], DType::F32).unwrap().parameter("x");
             let w = Tensor::ones(&device, [7, 3], DType::F32).unwrap().parameter("w");
@@ -89,7 +89,7 @@ fn a_write_past_a_buffers_end_is_found_with_kernel_and_buffer() {
     }
 }
 
-/// Says that it has more bytes than its buffer.
+/// A buffer that reports more bytes than it has.
 struct Wrong(Buffer);
 
 impl Operand for Wrong {

@@ -1,6 +1,6 @@
-//! Ops against what PyTorch computes: `tools/golden.py` writes the files, and says what is in them.
+//! Compares ops with PyTorch. `tools/golden.py` writes the files and describes their contents.
 //!
-//! Expected values were computed in float64 from the same float32 inputs, so a difference here is our rounding alone.
+//! Expected values were computed in float64 from the same float32 inputs, so a difference is only netcl's rounding error.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
@@ -18,14 +18,14 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One op's file.
+/// The file of one op.
 struct Goldens {
     device: Device,
     bytes: Vec<u8>,
     attributes: BTreeMap<String, Value>,
 }
 
-/// One case: its inputs on the device, and what is expected.
+/// A case: its inputs on the device, and the expected values.
 struct Case<'a> {
     name: &'a str,
     attributes: &'a Value,
@@ -57,8 +57,8 @@ impl Goldens {
         Self { device: test_device().unwrap(), bytes, attributes }
     }
 
-    /// Runs every case: `forward` makes the output from the inputs, gradients come from the tape. Differences are allowed
-    /// up to `tolerance` of the largest expected value of each tensor.
+    /// Runs every case: `forward` computes the output from the inputs, and gradients come from the tape. The allowed difference is
+    /// `tolerance` times the largest expected value of each tensor.
     fn check(
         &self,
         tolerance: impl Fn(&str) -> f64,
@@ -146,10 +146,10 @@ impl Case<'_> {
     }
 }
 
-/// Inputs and upstream gradients are about 1: where every expected value is below this, they cancelled.
+/// Inputs and upstream gradients are about 1. If all expected values are below this, they cancelled.
 const SMALL: f64 = 1e-2;
 
-/// Every element within `tolerance` of the largest expected one.
+/// Checks that every element is within `tolerance` times the largest expected one.
 fn close(name: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{name}: length");
     let scale = expected.iter().fold(SMALL, |m, v| m.max(v.abs()));
@@ -164,7 +164,7 @@ fn close(name: &str, got: &[f32], expected: &[f64], tolerance: f64) {
 
 #[test]
 fn layer_norm() {
-    // Rows around 1000: their f32 mean alone is off by 3e-5 of the standard deviation.
+    // Rows around 1000: the f32 mean alone is off by 3e-5 of the standard deviation.
     let tolerance = |case: &str| if case == "offset" { 1e-4 } else { 5e-6 };
     Goldens::open("layer_norm").check(tolerance, |c| {
         ops::layer_norm::layer_norm(c.input("x"), c.input("gamma"), c.input("beta"), c.f32("eps"))
@@ -226,8 +226,8 @@ fn cross_entropy() {
 
 #[test]
 fn attention() {
-    // Scores in the hundreds are f32 numbers to 1e-5, and so are their exponentials.
-    // One token's dq and dk are differences of equal sums.
+    // Scores in the hundreds have an f32 error of 1e-5, and so do their exponentials.
+    // With one token, dq and dk are differences of equal sums.
     let tolerance = |case: &str| match case {
         "large" => 1e-4,
         "one_token" => 1e-5,
@@ -341,10 +341,10 @@ fn interpolation() {
     );
 }
 
-/// Training by the batch's statistics, the running ones that it moves on, and inference with those.
+/// Tests training with batch statistics, which updates running statistics, and inference with those.
 #[test]
 fn batch_norm_with_running_statistics() {
-    // A mean of 100 deviations is an f32 number to 1e-5 of one.
+    // A mean of 100 standard deviations has an f32 error of 1e-5 of one.
     let tolerance = |case: &str| if case == "far" { 1e-4 } else { 5e-6 };
     Goldens::open("batch_norm").check(tolerance, |c| {
         let (x, gamma, beta) = (c.input("x"), c.input("gamma"), c.input("beta"));
@@ -376,8 +376,8 @@ fn linear() {
     );
 }
 
-/// Files that other tests read: the optimizers' and the clipping's in `optimizer.rs`, the schedules' in `netcl-train`, NaN and its
-/// like in `special_values.rs` among the ops, which knows their references.
+/// Files that other tests read: optimizers and clipping in `optimizer.rs`, schedules in `netcl-train`, and special values such as NaN in
+/// `special_values.rs` of the ops, which has their references.
 const ELSEWHERE: [&str; 5] = ["optim", "clip_grad_norm", "schedules", "special_values", "quant"];
 
 #[test]

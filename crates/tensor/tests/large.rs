@@ -1,5 +1,5 @@
-//! Tensors of more than 2^31 elements: the logits of 65536 tokens and 50304 classes, or as many rows as the device has room for.
-//! `make large` runs it on Intel's CPU runtime and on the simulated GPU, with memory set as it needs.
+//! Tensors with more than 2^31 elements: the logits of 65536 tokens and 50304 classes, or as many rows as fit on the device. `make large`
+//! runs it on Intel's CPU runtime and on the simulated GPU, with suitable memory sizes.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests; a skipped test says so
 
@@ -9,10 +9,10 @@ use netcl_tensor::{DType, Device, Generator, Settings, Tensor, no_grad};
 
 const CLASSES: usize = 50_304;
 const INNER: usize = 16;
-/// Columns of the rows for norms; they divide an even number of rows of classes.
+/// Columns of the rows for norms. They divide an even number of rows of classes.
 const WIDTH: usize = 768;
 
-/// Elements of the two factors, -1 to 1.
+/// Returns elements of the two factors, -1 to 1.
 fn x(row: usize, j: usize) -> f32 {
     ((row * 7 + j * 3 + row / 5) % 3) as f32 - 1.0
 }
@@ -26,7 +26,7 @@ fn logits(row: usize) -> Vec<f32> {
     (0..CLASSES).map(|class| logit(row, class)).collect()
 }
 
-/// Row `at` of a matrix.
+/// Reads row `at` of a matrix.
 fn row(matrix: &Tensor, at: usize) -> Vec<f32> {
     matrix.slice(0, at..at + 1).unwrap().to_vec().unwrap()
 }
@@ -47,7 +47,7 @@ fn softmax(values: &[f32]) -> Vec<f64> {
     values.iter().map(|v| f64::from(v - top).exp() / sum).collect()
 }
 
-/// GELU of a whole number, by the normal distribution from -4 to 4.
+/// Computes GELU of an integer from the normal distribution, from -4 to 4.
 fn gelu(v: f32) -> f64 {
     const BELOW: [f64; 9] =
         [3.167e-5, 1.349_9e-3, 2.275e-2, 0.158_655, 0.5, 0.841_345, 0.977_25, 0.998_65, 0.999_968];
@@ -59,7 +59,7 @@ fn gelu(v: f32) -> f64 {
         })
 }
 
-/// A device with room for four such tensors, and how many rows they have.
+/// Returns a device with memory for four such tensors, and their number of rows.
 fn room() -> Option<(Device, usize)> {
     let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
     let device = Device::open(&name, &Settings::from_env()).unwrap();
@@ -75,7 +75,7 @@ fn room() -> Option<(Device, usize)> {
     rows.map(|rows| (device, rows))
 }
 
-/// The first and the last row, and those on both sides of element 2^31.
+/// Returns the first and the last row, and the rows on both sides of element 2^31.
 fn sampled(rows: usize) -> [usize; 4] {
     let edge = (1usize << 31) / CLASSES;
     [0, edge, edge + 1, rows - 1]
@@ -181,7 +181,7 @@ fn dropped(device: &Device, rows: usize) {
 }
 
 #[test]
-#[ignore = "wants 18 GiB on the device"]
+#[ignore = "needs 18 GiB on the device"]
 fn more_than_two_to_the_31_elements() {
     let Some((device, rows)) = room() else { return };
     assert!(rows * CLASSES > 1 << 31);

@@ -1,4 +1,5 @@
-//! Masks are bytes: of any length and at any byte they go through every operation that takes or gives them, and nothing beside them changes.
+//! Masks consist of bytes. Masks of any length and at any byte offset work with all operations that use them, and adjacent bytes stay
+//! unchanged.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test
 
@@ -16,7 +17,7 @@ use netcl_tensor::{DType, Device, ErrorKind, Result, Tensor};
 const SIZES: [usize; 10] = [1, 2, 3, 5, 8, 15, 33, 64, 131, 1027];
 const OFFSETS: [usize; 4] = [0, 1, 3, 8];
 
-/// The test device, the simulated GPU, and the test device with guard zones around every buffer.
+/// Returns the test device, the simulated GPU, and the test device with guard zones around every buffer.
 fn devices() -> [Device; 3] {
     let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
     let bounds = Settings { debug: vec!["bounds".into()], ..Settings::from_env() };
@@ -35,7 +36,7 @@ fn bits(n: usize) -> Vec<u8> {
     (0..n).map(bit).collect()
 }
 
-/// `n` bits that begin at element `offset` of a longer tensor, which is given as well.
+/// Returns `n` bits that start at element `offset` of a longer tensor, and that tensor.
 fn at(device: &Device, n: usize, offset: usize) -> (Tensor, Tensor) {
     let mut all = vec![1; n + offset + 3];
     all[offset..offset + n].copy_from_slice(&bits(n));
@@ -70,7 +71,7 @@ fn the_host_writes_and_reads_bytes() {
         let words: Vec<u32> = expected.iter().map(|b| (*b).into()).collect();
         assert_eq!(view.to_u32().unwrap(), words);
         assert_eq!(view.to_vec().unwrap(), words.iter().map(|w| *w as f32).collect::<Vec<_>>());
-        // What is no 0 becomes 1; what lies around it stays.
+        // Nonzero bytes become 1, and adjacent bytes stay unchanged.
         let other: Vec<u8> = (0..n).map(|i| if bit(i) == 0 { 0xF0 } else { 0 }).collect();
         view.set_bytes(&other).unwrap();
         let turned: Vec<u8> = expected.iter().map(|b| 1 - b).collect();
@@ -106,7 +107,7 @@ fn copies_and_writes_to_parts_touch_nothing_beside() {
             bytes(pad(&view, &[1, 2], Padding::Constant(1.0))),
             [&[1][..], &expected, &[1, 1]].concat()
         );
-        // One value, and others, into the part.
+        // Writes one value, and then other values, to the slice.
         let zero = Tensor::zeros(device, [], DType::Bool).unwrap();
         view.assign(&zero).unwrap();
         assert_eq!(bytes(Ok(whole.clone())), around(&vec![0; n]));
@@ -220,7 +221,7 @@ fn what_is_no_zero_sets_a_mask() {
     }
 }
 
-/// Generated kernels load vectors where operands are aligned, and elements where a mask is not.
+/// Generated kernels load vectors if operands are aligned, and single elements if a mask is not.
 #[test]
 fn trees_over_masks_at_every_offset_agree() {
     for device in devices() {
@@ -249,7 +250,7 @@ fn trees_over_masks_at_every_offset_agree() {
                     };
                     let expected: Vec<f32> = (0..rows).map(|r| row(r).sum()).collect();
                     assert_eq!(sums.to_vec().unwrap(), expected);
-                    // A comparison that is a result of its own.
+                    // A comparison that is also a result.
                     let (below, z) = lazy(|| {
                         let below = x.lt(&x.mul(&x)?)?;
                         let z = below.where_cond(&x, &x.add_scalar(1.0)?)?;
@@ -270,7 +271,7 @@ fn trees_over_masks_at_every_offset_agree() {
     }
 }
 
-/// The memory of a captured step has room for masks of odd lengths one beside the other.
+/// The memory of a captured step can contain masks of odd lengths next to each other.
 #[test]
 fn masks_of_odd_lengths_lie_in_a_graph() {
     for device in &devices()[..2] {

@@ -1,9 +1,9 @@
-//! Defects planted in the kernels, one at a time, must be found: by a check of the simulated GPU, or by the suite's
-//! comparison with the f64 reference.
+//! Defects that are planted in the kernels, one at a time, must be found by a check of the simulated GPU, or by the suite's comparison with
+//! the f64 reference.
 //!
-//! A defect is a text edit of a kernel on its way to the compiler. Some are planted in what the device chooses by itself, others
-//! only in a variant or in a tuned value that it does not choose: the suite alone passes with those, and the suite with every
-//! variant and tuned value finds them. `make mutants` prints how each was found.
+//! A defect is an edit of a kernel's source on its way to the compiler. Some are planted in kernels that the device chooses by default.
+//! Others are only in a variant or tuned value that it does not choose: the suite alone passes with those, and the suite with every variant
+//! and tuned value finds them. `make mutants` prints how each was found.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test
 
 use netcl_device::sim::SimDriver;
@@ -14,7 +14,7 @@ use netcl_tensor::suite::{Reach, SelfTest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Sort of mistake.
+/// Kind of defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sort {
     DroppedBarrier,
@@ -27,11 +27,11 @@ enum Sort {
 }
 use Sort::{DroppedBarrier, MissingGuard, OffByOne, Race, SwappedIndex, Unwritten, WrongValue};
 
-/// One planted defect: the first `from` of a text that contains `within` becomes `to`, from where `within` stands on.
+/// A planted defect: in a source that contains `within`, the first `from` after the start of `within` is replaced by `to`.
 struct Mutant {
     sort: Sort,
     op: &'static str,
-    /// Other parts that the text has to contain: the name of a variant, the define of a tuned value.
+    /// Other strings that the source must contain: the name of a variant, or the define of a tuned value.
     with: &'static [&'static str],
     within: &'static str,
     from: &'static str,
@@ -48,12 +48,12 @@ const fn m(
     Mutant { sort, op, with: &[], within, from, to }
 }
 
-/// One that is planted only in texts which contain all of `with`.
+/// Restricts a defect to sources that contain all of `with`.
 const fn only(with: &'static [&'static str], mutant: Mutant) -> Mutant {
     Mutant { with, ..mutant }
 }
 
-/// A variant of the products that the suite's small ones do not take by themselves.
+/// A variant of the products that the suite's small products do not use by default.
 const TILE: &str = "// matmul_tile\n";
 
 const TURN: &str = "/* A tile of `height` rows and `width` columns. */";
@@ -119,7 +119,7 @@ const MUTANTS: [Mutant; 53] = [
     m(MissingGuard, "experts::Experts", "static inline void keep_tile(", "row < m_end ? min(n - column, 4) : 0", "min(n - column, 4)"),
 ];
 
-/// Defects in what the simulated GPU does not choose by itself.
+/// Defects in kernels that the simulated GPU does not choose by default.
 #[rustfmt::skip]
 const CANDIDATES: [Mutant; 10] = [
     only(&[TILE], m(WrongValue, "matmul::MatMul", "static inline void finish(", "{alpha * sum.x,", "{alpha * sum.x + 1.0f,")),
@@ -134,7 +134,7 @@ const CANDIDATES: [Mutant; 10] = [
     only(&["#define GROUP 128\n"], m(SwappedIndex, "layer_norm::LayerNorm", "static inline void join_rows(", "s[at + i * ITEMS]", "s[at]")),
 ];
 
-/// The text with the defect, where it has the place.
+/// Returns the source with the defect, if the place exists.
 fn plant(mutant: &Mutant, source: &str) -> Option<String> {
     if !mutant.with.iter().all(|part| source.contains(part)) {
         return None;
@@ -144,8 +144,8 @@ fn plant(mutant: &Mutant, source: &str) -> Option<String> {
     Some([&source[..at], mutant.to, &source[at + mutant.from.len()..]].concat())
 }
 
-/// How the suite of the op ends on a device whose compiler plants the defect; for a defect in something that the device does not
-/// choose by itself, the suite with every variant and tuned value.
+/// Returns the result of the op's suite on a device whose compiler plants the defect. If the device does not choose the defective kernel by
+/// default, the suite runs with every variant and tuned value.
 fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     let settings = Settings {
         exact_memory: true,
@@ -154,7 +154,7 @@ fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     };
     let planted = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&planted);
-    // The small one has too little local memory for some variants.
+    // The small device has too little local memory for some variants.
     let name = if mutant.with.is_empty() { "sim" } else { "sim:h200" };
     let driver = SimDriver::open(name, &settings.sim).unwrap().edit_sources(Box::new(move |source| {
         let edited = plant(mutant, source);
@@ -169,7 +169,7 @@ fn outcome(mutant: &'static Mutant) -> Result<String, String> {
             let verdict = SelfTest::new(&device, Reach::Values).run(entry, &[DType::F32], &|| ());
             assert_eq!(
                 verdict.failure, None,
-                "{:?}: what the device chooses by itself has it too",
+                "{:?}: the device's default kernel has the defect too",
                 mutant.from
             );
             verdict.suspects.first().map_or(Err(verdict.cases), |s| Ok(s.why.clone()))
@@ -177,10 +177,10 @@ fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     };
     let planted = planted.load(Ordering::Relaxed);
     assert!(planted > 0, "{:?}: {} builds no kernel with this place", mutant.from, mutant.op);
-    outcome.map_err(|cases| format!("{cases} cases saw nothing"))
+    outcome.map_err(|cases| format!("{cases} cases did not find it"))
 }
 
-/// How many were found, of how many.
+/// Returns the number of defects found, and of all defects.
 fn hunt(mutants: impl Iterator<Item = &'static Mutant>) -> (usize, usize) {
     let (mut found, mut all) = (0, 0);
     for mutant in mutants {

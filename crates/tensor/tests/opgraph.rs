@@ -1,4 +1,5 @@
-//! Graphs are saved and run again with the same bits, elsewhere within rounding; what they cannot hold and damaged files are refused by name.
+//! Graphs can be saved and run again: with the same bits on the same device, elsewhere within rounding. Unsupported functions and damaged files are
+//! rejected with a precise error.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test
 
@@ -17,7 +18,7 @@ fn random(device: &Device, dims: &[usize], seed: u64) -> Tensor {
     Tensor::from_f32(device, dims, &values, DType::F32).unwrap()
 }
 
-/// A small network over images (N, 3, 8, 8).
+/// A small network for images (N, 3, 8, 8).
 struct Net {
     conv: [Tensor; 2],
     norm: [Tensor; 4],
@@ -77,7 +78,7 @@ fn a_graph_that_was_saved_gives_the_same_bits_and_elsewhere_the_same_within_roun
     let expected = net.forward(&x).unwrap();
     let here = graph.run(&[&x]).unwrap().remove(0);
     near(&here, &expected);
-    // A second run, with other inputs before it, gives the same.
+    // A second run gives the same result, after a run with other inputs.
     let other = random(&device, &[4, 3, 8, 8], 10);
     graph.run(&[&other]).unwrap();
     assert_eq!(bits(&graph.run(&[&x]).unwrap()[0]), bits(&here));
@@ -88,7 +89,7 @@ fn a_graph_that_was_saved_gives_the_same_bits_and_elsewhere_the_same_within_roun
     let loaded = OpGraph::load(&path, &device).unwrap();
     assert_eq!(loaded.to_string(), graph.to_string());
     assert_eq!(bits(&loaded.run(&[&x]).unwrap()[0]), bits(&here));
-    // What was loaded and is saved again is the same file.
+    // A loaded graph that is saved again gives the same file.
     let again = dir.path().join("again.safetensors");
     loaded.save(&again).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap());
@@ -98,7 +99,7 @@ fn a_graph_that_was_saved_gives_the_same_bits_and_elsewhere_the_same_within_roun
         let loaded = OpGraph::load(&path, &there).unwrap();
         let y = loaded.run(&[&x.to_device(&there).unwrap()]).unwrap().remove(0);
         near(&y, &expected);
-        // And back: what that device notes runs here.
+        // The reverse: a graph recorded on that device runs here.
         let net = Net::new(&there);
         let back = dir.path().join("back.safetensors");
         net.graph(&there).save(&back).unwrap();
@@ -173,12 +174,12 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
         graph.err().map_or_else(|| panic!("it was recorded"), |e| e.message().to_owned())
     };
     for (message, expected) in [
-        (any(&|x| x.softmax(0)), "(permute) gives a result whose first axis is not the rows alone"),
+        (any(&|x| x.softmax(0)), "(permute) gives a result whose first axis is not just the rows"),
         (any(&|x| netcl_tensor::ops::join::cat(&[x, x], 0)), "operation 0 (cat) works along the rows"),
         (any(&|x| x.slice(0, 0..3)), "operation 0 (slice) gives a result"),
         (
             any(&|x| x.transpose(0, 1)),
-            "operation 0 (permute) gives a result whose first axis is not the rows alone",
+            "operation 0 (permute) gives a result whose first axis is not just the rows",
         ),
         (any(&|x| x.sub(&x.sum(&[0], true)?)), "operation 0 (sum) gives a result"),
         (any(&|x| batch_norm(x, &kept, &kept, 1e-5).map(|[y, ..]| y)), "operation 0 (batch_norm) "),
@@ -189,9 +190,9 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
         ),
         (
             any(&|x| if x.dims()[0] < 6 { x.exp() } else { x.tanh() }),
-            "with 5 rows operation 0 (exp) is called where it is tanh with 7",
+            "with 5 rows operation 0 (exp) is called, but tanh with 7 rows",
         ),
-        (any(&|x| netcl_tensor::fuse(&[x], |t| t[0].exp()?.add(&t[0]))), "cannot hold fuse"),
+        (any(&|x| netcl_tensor::fuse(&[x], |t| t[0].exp()?.add(&t[0]))), "cannot contain fuse"),
         (
             any(&|x| {
                 x.assign(&x.exp()?)?;
@@ -199,11 +200,14 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
             }),
             "runs outside of an operation that can be called by name",
         ),
-        (any(&|x| x.every(1, 0, 2, 3)?.exp()), "exp is given a view of shape [5, 3] that no operation made"),
+        (
+            any(&|x| x.every(1, 0, 2, 3)?.exp()),
+            "exp has a view of shape [5, 3] as an input that no operation created",
+        ),
     ] {
         assert!(message.contains(expected), "{message}\nexpected: {expected}");
     }
-    // What a function overwrites besides.
+    // A function that overwrites another tensor.
     let x = random(&device, &[2, 6], 3);
     let error = OpGraph::of(&[("x", &x)], |x| {
         let y = x[0].mul(&kept)?;
@@ -213,7 +217,7 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
     assert!(error.err().unwrap().message().contains("a constant is overwritten within the function"));
 }
 
-/// With checks of `NETCL_DEBUG` that replays do not make it is computed operation by operation.
+/// With checks of `NETCL_DEBUG` that replays do not support, the graph is computed operation by operation.
 #[test]
 fn checks_name_the_operation_of_a_graph() {
     for checks in ["nan", "bounds"] {
@@ -257,7 +261,7 @@ fn it_is_shown_as_text_dot_svg_and_a_plan_of_memory() {
     assert!(text.contains("memory for 8 rows") && text.contains("without sharing"), "{text}");
 }
 
-/// The file's header, and its data.
+/// Returns the file's header and its data.
 fn parts(path: &Path) -> (serde_json::Value, Vec<u8>) {
     let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -294,17 +298,17 @@ fn a_newer_schema_another_graph_and_other_weights_are_refused_by_name() {
     damaged[5] ^= 1;
     assert!(
         message(&assembled(&header, &damaged))
-            .contains("the bytes of features.0.weight are not those that were saved")
+            .contains("the bytes of features.0.weight are not what was saved")
     );
     let mut plain = header.clone();
     plain["__metadata__"]["format"] = "pt".into();
-    assert!(message(&assembled(&plain, &data)).contains("no graph of operations"));
+    assert!(message(&assembled(&plain, &data)).contains("not a graph of operations"));
     assert!(message(b"").contains("not a whole safetensors file"));
     let all = assembled(&header, &data);
     assert!(message(&all[..all.len() - 1]).contains("not a whole safetensors file"));
 }
 
-/// Masks among the weights: bytes in the file, and words in one of schema 1.
+/// Masks among the weights: bytes in the file, and words in a file of schema 1.
 #[test]
 fn masks_are_saved_as_bytes_and_read_from_words() {
     let device = test_device().unwrap();
@@ -326,7 +330,7 @@ fn masks_are_saved_as_bytes_and_read_from_words() {
         (&header[&name]["dtype"], &header[&name]["data_offsets"]),
         (&"BOOL".into(), &serde_json::json!([20, 35]))
     );
-    // The same file as the first schema has it.
+    // The same file in the first schema.
     let words: Vec<u8> = data[20..].iter().flat_map(|b| [*b, 0, 0, 0]).collect();
     found["hash"] = blake3::hash(&words).to_hex().as_str().into();
     header[&name]["dtype"] = "U32".into();
@@ -344,15 +348,15 @@ fn masks_are_saved_as_bytes_and_read_from_words() {
     for graph in [&loaded, &OpGraph::load(&new, &device).unwrap()] {
         assert_eq!(graph.run(&[&x]).unwrap()[0].to_vec().unwrap(), expected);
     }
-    // Saved again it is a file of this schema.
+    // When saved again, it becomes a file of the current schema.
     let again = dir.path().join("again");
     loaded.save(&again).unwrap();
     assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&new).unwrap());
     let message = load("2", &mut header).err().unwrap().message().to_owned();
-    assert!(message.contains("is U32 [3, 5] in the file, and the graph says bool [3, 5]"), "{message}");
+    assert!(message.contains("is U32 [3, 5] in the file, but bool [3, 5] in the graph"), "{message}");
 }
 
-/// Integers from 0 on.
+/// Draws nonnegative integers.
 struct Draw(u64);
 
 impl Draw {
@@ -362,7 +366,7 @@ impl Draw {
     }
 }
 
-/// Every place of a document that has a value.
+/// Lists every position of a document that has a value.
 fn pointers(json: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     match json {
         serde_json::Value::Array(all) => {
@@ -376,7 +380,7 @@ fn pointers(json: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     out.push(at.to_owned());
 }
 
-/// The file with some bytes changed, one put in, or its end cut off.
+/// Returns the file with some bytes changed, with bytes inserted, or with its end cut off.
 fn with_other_bytes(whole: &[u8], draw: &mut Draw) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     match draw.next(3) {
@@ -402,7 +406,7 @@ const VALUES: [&str; 12] = [
     "1e300",
 ];
 
-/// A whole file, with the hash of what it says, whose graph has other values in some places.
+/// Returns a complete file with a correct hash, whose graph has other values in some places.
 fn saying_something_else(header: &serde_json::Value, data: &[u8], draw: &mut Draw) -> Vec<u8> {
     let text = header["__metadata__"]["graph"].as_str().unwrap();
     let mut said: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -421,8 +425,8 @@ fn saying_something_else(header: &serde_json::Value, data: &[u8], draw: &mut Dra
     assembled(&header, data)
 }
 
-/// A damaged file is an error or, where it was damaged in what means nothing, gives what it gave. Half of them have bytes changed, cut off or
-/// put in; the others are whole files, with the hash of what they say, that say something else.
+/// A damaged file is an error, or gives the same result if the damaged part has no effect. Half of the files have bytes changed, cut off or
+/// inserted. The others are complete files with a correct hash and a changed graph.
 #[test]
 fn a_thousand_damaged_files_are_errors() {
     let device = test_device().unwrap();
@@ -454,7 +458,7 @@ fn a_thousand_damaged_files_are_errors() {
                 assert!(!e.message().is_empty() && e.kind() != ErrorKind::Internal, "round {round}: {e}");
                 errors += 1;
             }
-            // Layers, kernels and names of devices decide nothing; a whole file that says something else computes that.
+            // Names of layers, kernels and devices have no effect. A complete file with a changed graph computes that graph.
             Ok(y) => same += usize::from(round % 2 == 1 || bits(&y[0]) == expected),
         }
         let memory = device.memory();

@@ -1,4 +1,4 @@
-//! Optimizer steps against PyTorch's, their state, and what they say about mistakes.
+//! Compares optimizer steps with PyTorch's, and tests their state and their error messages.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
 use netcl_tensor::ops::optimizer::{Adam, AdamW, Counters, Entry, LossScale, Rule, Sgd, Update};
@@ -25,7 +25,7 @@ impl Goldens {
         assert!(!all.is_empty());
         all.into_iter().map(|(name, text)| (name, serde_json::from_str(&text).unwrap())).collect()
     }
-    /// Shape and values.
+    /// Returns shape and values.
     fn get(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
         let file = SafeTensors::deserialize(&self.0).unwrap();
         let view = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -86,7 +86,7 @@ fn three_steps_are_those_of_pytorch() {
     }
 }
 
-/// A step of plain gradient descent from zero with learning rate 1 leaves minus the clipped gradients.
+/// A step of plain gradient descent from zero with learning rate 1 gives minus the clipped gradients.
 #[test]
 fn clipping_is_that_of_pytorch() {
     let (device, goldens) = (test_device().unwrap(), Goldens::open("clip_grad_norm"));
@@ -114,7 +114,7 @@ fn entries(params: &[Tensor], weight_decay: f64) -> Vec<Entry> {
     params.iter().map(|p| Entry { param: p.clone(), weight_decay, lr_scale: 1.0 }).collect()
 }
 
-/// In one buffer at multiples of 256 elements, the last in a buffer of its own.
+/// Creates parameters in one buffer at multiples of 256 elements, and the last one in a separate buffer.
 fn parameters(device: &Device, dtype: DType) -> Vec<Tensor> {
     let sizes = [1, 300, 20_011, 7];
     let arena = Tensor::zeros(device, [1 << 16], dtype).unwrap();
@@ -140,7 +140,7 @@ fn give_grads(params: &[Tensor], step: u64) {
     }
 }
 
-/// Everything a run has after `steps` steps, the last ones from a second optimizer that took over the first one's state.
+/// Returns the complete state of a run after `steps` steps. The last steps use a second optimizer that loaded the state of the first one.
 fn run(device: &Device, dtype: DType, steps: u64, take_over: Option<u64>) -> (Vec<Vec<u8>>, Counters) {
     let params = parameters(device, dtype);
     let new = || {
@@ -178,7 +178,7 @@ fn second_run_and_resumed_run_give_the_same_bits() {
     for dtype in [DType::F32, DType::Bf16] {
         let first = run(&device, dtype, 4, None);
         assert_eq!(first.1, Counters { step: 4, scale: 32.0, good: 0 });
-        assert!(first == run(&device, dtype, 4, None), "{dtype}: a second run gave other bits");
+        assert!(first == run(&device, dtype, 4, None), "{dtype}: a second run gave different bits");
         assert!(first == run(&device, dtype, 4, Some(3)), "{dtype}: a resumed run gave other bits");
     }
     assert_eq!(device.memory().buffers, 0);

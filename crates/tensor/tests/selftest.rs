@@ -1,4 +1,4 @@
-//! The self-test finds a variant that computes something wrong, keeps it out of use, and a later run says so and avoids it.
+//! The self-test finds a variant with wrong results and puts it in quarantine. A later run reports and avoids it.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl_kernel::tune::{Params, Tuning};
@@ -7,7 +7,7 @@ use netcl_tensor::ops::OpEntry;
 use netcl_tensor::suite::{BenchCase, Case, CasesFn, Reach, SelfTest};
 use netcl_tensor::{DType, Device, Error, Result, Settings, Tensor};
 
-// Off by one, and only where there is more than one element: a mistake that one value would not show.
+// Off by one, but only if there is more than one element, so that a single value does not show the defect.
 static WRONG: Kernel = Kernel::new(
     "triple_wrong",
     "__kernel void triple(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = 3 * x[i] + (i > 0); }",
@@ -18,13 +18,13 @@ static RIGHT: Kernel = Kernel::new(
 );
 static TRIPLE: Variants = Variants::new("triple", &[&WRONG, &RIGHT]);
 
-// Wrong with its first parameters only.
+// Wrong only with its first parameters.
 static SCALE: Kernel = Kernel::new(
     "scale",
     "__kernel void scale(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = (STEP == 1 ? 4 : 3) * x[i]; }",
 )
 .tune(&[("STEP", &[1, 2, 4])]);
-// Wrong without anything to put in its place.
+// Wrong without a substitute.
 static LOST: Kernel = Kernel::new(
     "lost",
     "__kernel void lost(__global const float *x, __global float *y) { y[get_global_id(0)] = 0; }",
@@ -87,7 +87,7 @@ fn what_fails_is_found_kept_and_avoided_later() {
     assert!(verdict.suspects.is_empty() && verdict.failure.unwrap().contains("got [0.0"));
     test.finish().unwrap();
 
-    // A later run, as another process would: it avoids both without being told.
+    // A later run, as in another process, avoids both.
     let later = open(&settings);
     assert_eq!(Tuning::of(&later).quarantine().suspects().len(), 2);
     assert_eq!(TRIPLE.choose(&later, 0).unwrap().name, "triple_right");

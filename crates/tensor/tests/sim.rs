@@ -1,7 +1,7 @@
-//! The suite of every op on the simulated GPU, with every check: results against the f64 reference, and no access outside a
-//! buffer, no race, no value that was never written, no write to what a launch only reads.
+//! The suite of every op on the simulated GPU with every check: results compared with the f64 reference, no access outside of a buffer, no
+//! race, no uninitialized read, and no write to a read-only argument.
 //!
-//! Every storage type; also every test that opens a device with `make sim`.
+//! It covers every storage type. `make sim` also runs every other test that opens a device.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use netcl_device::{Settings, SimSettings};
@@ -13,7 +13,7 @@ fn device() -> Device {
     Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap()
 }
 
-/// Every third op from `first` on, so that three threads share the work.
+/// Runs every third op from `first` on, so that three threads share the work.
 fn suite(first: usize) {
     for op in OPS.iter().skip(first).step_by(3) {
         let device = device();

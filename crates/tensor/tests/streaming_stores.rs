@@ -1,5 +1,5 @@
-//! Stores that go past the caches, which are meant for results larger than those: a device whose last cache is said to hold
-//! one byte takes them at every size, and must give the bits of one that takes none.
+//! Stores that bypass the caches, meant for results larger than the caches. A device that reports a last-level cache of one byte uses them
+//! at every size, and must give the same bits as a device that does not use them.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, which clippy takes for production code
 
@@ -11,7 +11,7 @@ fn device(last_cache: u64) -> Device {
     Device::open(&name, &Settings { last_cache: Some(last_cache), ..Settings::from_env() }).unwrap()
 }
 
-/// Every pattern of bits that stays itself in `dtype`, in no order.
+/// Creates all bit patterns that `dtype` preserves, unordered.
 fn ramp(device: &Device, shape: &[usize], dtype: DType) -> Tensor {
     let data: Vec<f32> = (0..shape.iter().product())
         .map(|i: usize| (i.wrapping_mul(2_654_435_761) >> 7) as f32 % 251.0)
@@ -19,7 +19,7 @@ fn ramp(device: &Device, shape: &[usize], dtype: DType) -> Tensor {
     Tensor::from_f32(device, shape, &data, dtype).unwrap()
 }
 
-/// What `f` gives with such stores (on processors; elsewhere there are none) and without.
+/// Compares `f` with such stores (on CPUs; other devices have none) and without.
 fn both(f: impl Fn(&Device) -> Vec<f32>, what: &str) {
     let [with, without] = [1, 0].map(|cache| f(&device(cache)));
     assert!(!with.is_empty() && with == without, "{what}: stores past the caches change the result");
@@ -33,7 +33,7 @@ fn the_setting_decides() {
     }
 }
 
-/// Rows of whole vectors, where such stores are made; others, where they may not be; tiles with edges; several axes.
+/// Rows of whole vectors, for which such stores are used; other rows, for which they must not be used; partial tiles; several axes.
 #[test]
 fn transposed_copies_of_every_size_and_place() {
     for dtype in [DType::F32, DType::Bf16, DType::U32] {
@@ -63,7 +63,7 @@ fn transposed_copies_of_every_size_and_place() {
     }
 }
 
-/// Whole lines, where such stores are made; others, where they may not be.
+/// Whole cache lines, for which such stores are used; other lengths, for which they must not be used.
 #[test]
 fn copies_of_rows_of_every_length_and_place() {
     for dtype in [DType::F32, DType::Bf16, DType::U32] {
@@ -93,7 +93,7 @@ fn embeddings_of_every_width() {
     }
 }
 
-/// Whatever else asks for such stores, now or later.
+/// Other operations that request such stores.
 #[test]
 fn the_suite_of_what_moves_data() {
     let device = device(1);

@@ -1,8 +1,8 @@
-//! The time model against real cards: what `kernel_times` printed on an NVIDIA H200 and an H100 beside what the model says of the
-//! same launches. No clock of this machine has a part in it.
+//! Compares the time model with real GPUs: the output of `kernel_times` on an NVIDIA H200 and an H100 with the model's times of the same
+//! launches. It does not use this machine's clock.
 //!
-//! `cargo test -p netcl-tensor --test timing --release -- --ignored --nocapture` goes through all of it and prints the tables
-//! of docs/aethercl.md; the ordinary test takes what is quick to count.
+//! `cargo test -p netcl-tensor --test timing --release -- --ignored --nocapture` compares everything and prints the tables of
+//! docs/aethercl.md. The ordinary test compares the launches that are quick to count.
 #![allow(clippy::unwrap_used, clippy::print_stdout, dead_code)] // tests
 
 #[path = "../examples/kernel_times/cases.rs"]
@@ -15,19 +15,19 @@ use measure::{Line, Scratch};
 use netcl_tensor::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A card, and what is known of the model's times for it.
+/// A GPU, and the known exceptions of the model's times.
 struct Card {
-    /// The profile that stands for it.
+    /// Profile that models it.
     profile: &'static str,
-    /// What `kernel_times` printed.
+    /// Output of `kernel_times`.
     measured: &'static str,
-    /// What is not within twice, and why. An entry that is no longer needed is an error too.
+    /// Launches outside of a factor of two, with the reason. An entry that is no longer needed is an error.
     outside: &'static [Outside],
-    /// What is ranked badly, and why. An entry that is no longer needed is an error too.
+    /// Sweeps with a low rank correlation, with the reason. An entry that is no longer needed is an error.
     unranked: &'static [Unranked],
 }
 
-/// Kernels change, and not every card is at hand when they do: what another card was measured with since is left out here.
+/// Kernels change, and not every GPU is available when they do: launches that changed since a GPU was measured are skipped for it.
 const CARDS: [Card; 2] = [
     Card {
         profile: "h200",
@@ -43,11 +43,11 @@ const CARDS: [Card; 2] = [
     },
 ];
 
-/// A kernel of a case that the model is not within twice of.
+/// A kernel of a case for which the model is not within a factor of two.
 struct Outside {
     case: &'static str,
     kernel: &'static str,
-    /// Modelled over measured: no launch may be further off than these.
+    /// Modeled over measured: no launch may be outside of this range.
     ratios: [f64; 2],
     why: &'static str,
 }
@@ -56,16 +56,16 @@ const OUTSIDE: [Outside; 1] = [Outside {
     case: "sum of columns",
     kernel: "reduce_columns",
     ratios: [0.5, 2.15],
-    why: "one of six second passes, 11 us: a compiler has more than 16 bytes a lane on their way",
+    why: "one of six second passes, 11 us: a compiler keeps more than 16 bytes per lane in flight",
 }];
 
-/// A kernel whose parameters the model ranks with less than [`RANKED`].
+/// A kernel whose parameters the model ranks with a correlation below [`RANKED`].
 struct Unranked {
     case: &'static str,
     kernel: &'static str,
-    /// Which kernel's parameters are gone through.
+    /// Kernel whose parameters are swept.
     swept: &'static str,
-    /// Spearman's coefficient is at least this.
+    /// Lower bound of Spearman's coefficient.
     rank: f64,
     why: &'static str,
 }
@@ -75,7 +75,7 @@ const LINES_LEFT: Unranked = Unranked {
     kernel: "norm_bwd_params",
     swept: "layer_norm_plain",
     rank: 0.0,
-    why: "the parameter is the kernel's before it, which leaves its lines in the card's cache or not",
+    why: "the parameter belongs to the kernel before it, which may leave its lines in the GPU's cache",
 };
 
 const UNRANKED_H200: [Unranked; 3] = [
@@ -84,7 +84,7 @@ const UNRANKED_H200: [Unranked; 3] = [
         kernel: "optimizer_prepare",
         swept: "optimizer",
         rank: 0.0,
-        why: "one group, which the parameters do not change: 5 to 7.5 us on the card",
+        why: "one group, which the parameters do not change: 5 to 7.5 us on the GPU",
     },
     LINES_LEFT,
     Unranked {
@@ -92,7 +92,7 @@ const UNRANKED_H200: [Unranked; 3] = [
         kernel: "norm_fwd",
         swept: "norm_rows_fwd",
         rank: 0.35,
-        why: "four counts of groups, of which three are one time and the fourth is 20 % slower on the card",
+        why: "four numbers of groups: three take equal time, and the fourth is 20 % slower on the GPU",
     },
 ];
 
@@ -103,29 +103,29 @@ const UNRANKED_H100: [Unranked; 2] = [
         kernel: "reduce_rows",
         swept: "reduce",
         rank: 0.55,
-        why: "groups of 256 are last on both sides; the other four times are within 4 % of each other on the card",
+        why: "groups of 256 are slowest in both; the other four times are within 4 % of each other on the GPU",
     },
 ];
 
-/// Spearman's coefficient that other sweeps reach.
+/// Minimum of Spearman's coefficient for other sweeps.
 const RANKED: f64 = 0.8;
 
-/// Measured times that differ by less than this are one time.
+/// Measured times that differ by less than this factor count as equal.
 const SPREAD: f64 = 1.25;
 
 type Key = (String, String, BTreeMap<String, i64>, usize, String);
 
-/// Measured and modelled times of each launch of a case.
+/// Measured and modeled times of each launch of a case.
 type Times = BTreeMap<(String, String, usize, String), Vec<(f64, f64)>>;
 
 fn key(line: &Line) -> Key {
     (line.case.clone(), line.swept.clone(), line.variant.clone(), line.index, line.kernel.clone())
 }
 
-/// What was compared with one card.
+/// Result of the comparison with one GPU.
 struct Compared {
     wrong: Vec<String>,
-    /// Launches that the card was not measured with, or with other sizes.
+    /// Launches that were not measured on the GPU, or with other sizes.
     unknown: BTreeSet<String>,
 }
 
@@ -135,7 +135,7 @@ impl Card {
         lines.map(|l| (key(&l), l)).collect()
     }
 
-    /// Goes through these families.
+    /// Compares these families.
     fn compare(&self, families: &[&str]) -> Compared {
         let device = measure::open(&format!("sim:{}", self.profile), Settings::default()).unwrap();
         let scratch = Scratch::new(&device).unwrap();
@@ -159,7 +159,7 @@ impl Card {
         }
         let compared = kernels.values().map(Vec::len).sum::<usize>();
         println!(
-            "{}: {compared} launches compared, {} not measured as they are",
+            "{}: {compared} launches compared, {} not measured in their current form",
             self.profile,
             unknown.len()
         );
@@ -169,7 +169,7 @@ impl Card {
         Compared { wrong, unknown }
     }
 
-    /// Launches further off than twice, or than what is excused; excuses that nothing needs.
+    /// Returns launches outside of a factor of two, or outside of an exception's range, and exceptions that are not needed.
     fn outside(&self, kernels: &Times) -> Vec<String> {
         let mut ratios: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
         for ((case, _, _, kernel), times) in kernels {
@@ -182,17 +182,20 @@ impl Card {
             let far: Vec<&f64> = ratios.iter().filter(|r| !(low..=high).contains(*r)).collect();
             if !far.is_empty() {
                 wrong.push(format!(
-                    "{case} {kernel}: modelled over measured is {far:.2?}, not {low} to {high}"
+                    "{case} {kernel}: modeled over measured is {far:.2?}, expected {low} to {high}"
                 ));
             }
             if let (Some(o), true) = (excuse, ratios.iter().all(|r| (0.5..=2.0).contains(r))) {
-                wrong.push(format!("{case} {kernel} is within twice and needs no excuse ({})", o.why));
+                wrong.push(format!(
+                    "{case} {kernel} is within a factor of two; remove its exception ({})",
+                    o.why
+                ));
             }
         }
         wrong
     }
 
-    /// Prints the table of docs/aethercl.md, a line for each launch of a case; those whose parameters are ranked badly.
+    /// Prints the table of docs/aethercl.md, one line per launch of a case. Returns sweeps with a low rank correlation.
     fn ranked(&self, kernels: Times) -> Vec<String> {
         let mut wrong = Vec::new();
         for ((case, swept, _, kernel), times) in kernels {
@@ -224,7 +227,7 @@ impl Card {
             }
             if let (Some(u), true) = (excuse, rank >= RANKED) {
                 wrong.push(format!(
-                    "{case} {kernel} is ranked with {rank:.2} and needs no excuse ({})",
+                    "{case} {kernel} is ranked with {rank:.2}; remove its exception ({})",
                     u.why
                 ));
             }
@@ -233,11 +236,11 @@ impl Card {
     }
 }
 
-/// What is wrong with the model's times of these families. Each launch has to be known from some card.
+/// Returns the defects of the model's times of these families. Each launch must have been measured on some GPU.
 fn compare(families: &[&str]) -> Vec<String> {
     let compared = CARDS.map(|card| card.compare(families));
     let unknown = compared.iter().map(|c| c.unknown.clone()).reduce(|a, b| &a & &b).unwrap_or_default();
-    let unknown = unknown.into_iter().map(|launch| format!("{launch} was not measured on any card"));
+    let unknown = unknown.into_iter().map(|launch| format!("{launch} was not measured on any GPU"));
     unknown.chain(compared.into_iter().flat_map(|c| c.wrong)).collect()
 }
 

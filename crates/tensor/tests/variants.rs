@@ -1,5 +1,5 @@
-//! The suite with every variant of every kernel and every value of every tuned parameter, on the test device and on the
-//! simulated GPU: each against the f64 reference.
+//! The suite with every variant of every kernel and every value of every tuned parameter, on the test device and on the simulated GPU,
+//! compared with the f64 reference.
 //!
 //! `make candidates` runs every combination of the values as well, in every storage type.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test
@@ -18,10 +18,10 @@ fn check(open: fn() -> Result<Device>, reach: Reach) {
     let found = examined(open, reach);
     assert!(found.healthy(), "{:#?} {:#?}", found.suspects, found.failures);
     assert!(found.idle.is_empty(), "no sample has a shape for {:?}", found.idle);
-    assert!(found.candidates > 0, "nothing was tried beside what the device chooses");
+    assert!(found.candidates > 0, "no alternatives to the device's choices were tried");
 }
 
-/// A large one: the least has too little local memory for some variants. `make sim` switches its checks on.
+/// Opens a large simulated GPU: the smallest has too little local memory for some variants. `make sim` turns its checks on.
 fn sim() -> Result<Device> {
     Device::open("sim:h200", &Settings { cache_dir: None, ..Settings::from_env() })
 }

@@ -1,13 +1,13 @@
-/* Attention, step 1 of 6: the softmax of a row, by one item.
+/* Attention, step 1 of 6: the softmax of a row, computed by one work-item.
  *
  * y[r][i] = exp(x[r][i] - max of row r) / sum over j of exp(x[r][j] - max of row r). The maximum is subtracted so that no exponential
  * overflows; it cancels in the quotient.
  *
- * Changed    nothing before it: three passes over the row, for the maximum, the sum, and the quotients.
- * Bound by   memory access. Neighbouring items read neighbouring rows, so a warp's loads lie n floats apart and use 4 bytes of each
- *            memory transaction. There are only as many items as rows, each with three times n loads to wait for.
+ * Changed    first version: three passes over the row, for the maximum, the sum, and the quotients.
+ * Bound by   memory access. Adjacent items read adjacent rows, so a warp's loads are n floats apart and use 4 bytes of each
+ *            memory transaction. There is one item per row, and each waits for three times n loads.
  *
- * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, any from 1 on
+ * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, at least 1
  * Defines    none
  * Launch     groups (ceil(rows / 64)) of 64 items, one item per row
  */

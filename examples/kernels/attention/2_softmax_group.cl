@@ -1,14 +1,14 @@
-/* Attention, step 2 of 6: the softmax of a row, by a work-group.
+/* Attention, step 2 of 6: the softmax of a row, computed by a work-group.
  *
- * Changed    128 items share a row. Each takes every 128th element; maximum and sum are reduced over the group by a tree in local
+ * Changed    128 items share a row. Each processes every 128th element; maximum and sum are reduced over the group by a tree in local
  *            memory: half of the items add a value of the other half, then a quarter, and so on.
- * Why        Neighbouring items read neighbouring floats, so every byte of a transaction is used, and 128 loads of a row are on their
- *            way at a time instead of one.
- * Bound by   memory and special functions: the row is read three times (from a cache the second and third, as long as it fits one),
- *            and each exponential is computed twice. For short rows, by the two reductions of 8 barriers each. A processor runs
- *            the items of a group one after the other and has nothing to gain here: step 1 is the faster one there.
+ * Why        Adjacent items read adjacent floats, so every byte of a transaction is used, and 128 loads of a row are in flight
+ *            at a time instead of one.
+ * Bound by   memory and special functions: the row is read three times (the second and third time from a cache, if it fits),
+ *            and each exponential is computed twice. For short rows, by the two reductions with 8 barriers each. A CPU runs
+ *            the items of a group one after the other and does not benefit: step 1 is faster there.
  *
- * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, any from 1 on
+ * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, at least 1
  * Defines    none
  * Launch     groups (rows) of 128 items
  */

@@ -1,21 +1,21 @@
 /* Attention, step 3 of 6: online softmax (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
  *
- * Changed    Maximum and sum come from one pass. A pair (m, s) stands for the elements seen so far: m is their maximum and s the sum of
- *            exp(x - m). One more element x makes it (m', s exp(m - m') + exp(x - m')) with m' = max(m, x); two pairs are
- *            joined in the same way, so the tree of the reduction joins pairs.
- * Why        The row is read twice instead of three times, and reduced once instead of twice. What is more, a sum can be kept while its
- *            maximum is not yet known: that is what lets steps 5 and 6 make softmax and product in one pass.
- * Bound by   memory: one read and one write of each element are left, and one more read, from a cache as long as the row fits one.
+ * Changed    Maximum and sum come from one pass. A pair (m, s) represents the elements so far: m is their maximum and s the sum of
+ *            exp(x - m). Another element x changes it to (m', s exp(m - m') + exp(x - m')) with m' = max(m, x). Two pairs are
+ *            combined in the same way, so the reduction tree combines pairs.
+ * Why        The row is read twice instead of three times, and reduced once instead of twice. In addition, a sum can be kept before its
+ *            maximum is known: this lets steps 5 and 6 compute softmax and product in one pass.
+ * Bound by   memory: one read and one write per element remain, and another read, from a cache if the row fits.
  *
- * Rescaling costs an exponential for each element; here four elements share one.
+ * Rescaling costs an exponential per element; here four elements share one.
  *
- * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, any from 1 on
+ * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, at least 1
  * Defines    none
  * Launch     groups (rows) of 128 items
  */
 #define ITEMS 128
 
-/* Two pairs as one. An empty one is (-FLT_MAX, 0). */
+/* Combines two pairs. The empty pair is (-FLT_MAX, 0). */
 static inline float2 joined(float2 a, float2 b) {
   const float top = fmax(a.x, b.x);
   return (float2)(top, a.y * exp(a.x - top) + b.y * exp(b.x - top));

@@ -1,14 +1,14 @@
-/* Attention, step 4 of 6: o = softmax(q kT / sqrt(D)) v, for each head, with the scores stored in memory.
+/* Attention, step 4 of 6: o = softmax(q kT / sqrt(D)) v for each head, with the scores stored in memory.
  *
- * Changed    the problem: the softmax of steps 1 to 3 stands between two matrix products. Three kernels, launched one after the other:
+ * Changed    the problem: the softmax of steps 1 to 3 is between two matrix products. Three kernels run one after the other:
  *            scores s = scale * q kT; the softmax of each of their rows, in place; o = s v. The products are those of step 3 of the
- *            matmul ladder, the softmax is that of step 3 here.
- * Bound by   local memory within the products, as there; and by memory for the (H,T,T) scores, which are written twice and read three
- *            times. At 2048 tokens and a width of 64 they are 16 times as large as q, k, v and o together, and at a long enough context they
- *            do not fit the device at all.
+ *            matmul ladder, and the softmax is that of step 3 here.
+ * Bound by   local memory within the products, as in the ladder; and by memory for the (H,T,T) scores, which are written twice and
+ *            read three times. With 2048 tokens and a head size of 64, they are 16 times as large as q, k, v and o together. If the
+ *            context is long enough, they do not fit on the device at all.
  *
- * Arguments  q, k, v, o (H,T,D): f32, contiguous; s (H,T,T): f32; scale: 1 / sqrt(D); t: tokens, any from 1 on
- * Defines    D: width of a head, any from 1 on
+ * Arguments  q, k, v, o (H,T,D): f32, contiguous; s (H,T,T): f32; scale: 1 / sqrt(D); t: tokens, at least 1
+ * Defines    D: head size, at least 1
  * Launch     scores  groups (ceil(t / 16), ceil(t / 16), H) of 16 by 16 items
  *            softmax groups (t, H) of 128 items
  *            output  groups (ceil(D / 16), ceil(t / 16), H) of 16 by 16 items

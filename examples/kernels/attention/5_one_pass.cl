@@ -1,19 +1,19 @@
-/* Attention, step 5 of 6: one pass, scores never stored (FlashAttention: Dao et al., 2022; the loop over queries outside, as in
+/* Attention, step 5 of 6: one pass, without storing the scores (FlashAttention: Dao et al., 2022; the outer loop is over queries, as in
  * FlashAttention-2, 2023).
  *
- * Changed    One kernel. An item owns a query row: its q, its sums o, and the pair (maximum, sum) of online softmax. The group walks over
- *            the keys, 32 at a time, whose k and v lie in local memory. Scores are made 8 at a time; a new maximum rescales o
+ * Changed    One kernel. An item owns a query row: its q, its sums o, and the pair (maximum, sum) of online softmax. The group loops over
+ *            the keys, 32 at a time, whose k and v are in local memory. Scores are computed 8 at a time. A new maximum rescales o
  *            by exp(old - new), as it rescales the sum.
- * Why        (H,T,T) scores are neither written nor read. Memory traffic falls from O(T T) to O(T D) a head and group.
- * Bound by   local memory and registers: each float4 of k or v that is read serves one row, four multiply-adds. q and o take 2 D
- *            registers of an item, so few warps are resident, and from D = 128 on they no longer fit.
+ * Why        The (H,T,T) scores are neither written nor read. Memory traffic falls from O(T T) to O(T D) per head and group.
+ * Bound by   local memory and registers: each float4 of k or v that is read serves one row, with four multiply-adds. q and o need 2 D
+ *            registers per item, so few warps are resident, and from D = 128 on the registers do not suffice.
  *
- * Rows of local memory are filled up with zeros to a multiple of four. Keys behind the last one get the score -FLT_MAX, whose
+ * Rows of local memory are padded with zeros to a multiple of four. Keys after the last one get the score -FLT_MAX, whose
  * exponential is 0, because each row's first key exists.
  *
- * Arguments  q, k, v, o (H,T,D): f32, contiguous; scale: 1 / sqrt(D); t: tokens, any from 1 on
- * Defines    D: width of a head, any from 1 on
- * Launch     groups (ceil(t / 64), H) of 64 items, an item a query
+ * Arguments  q, k, v, o (H,T,D): f32, contiguous; scale: 1 / sqrt(D); t: tokens, at least 1
+ * Defines    D: head size, at least 1
+ * Launch     groups (ceil(t / 64), H) of 64 items, one item per query
  */
 #ifndef D
 #define D 64

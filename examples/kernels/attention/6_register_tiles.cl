@@ -1,19 +1,19 @@
-/* Attention, step 6 of 6: register tiles, causal. The design of netcl's attention_tile.cl in small.
+/* Attention, step 6 of 6: register tiles, causal. A small version of netcl's attention_tile.cl.
  *
- * Changed    A group of 8 by 8 items owns 32 queries and walks over the keys 32 at a time. Item (y, x) makes 4 by 4 scores, of queries
- *            y + 8 i and keys x + 8 j, then of o the same rows and four columns from 4 x + 32 c on. Both are register tiles as in
- *            step 4 of the matmul ladder. The probabilities go through local memory, because an item needs those of
- *            other items for its columns of o. Causal: a query sees the keys up to itself; groups of keys behind are not visited.
- * Why        A float4 of q, k or v that is read from local memory serves four rows or keys instead of one. Sums take 4 D / 8 registers of
- *            an item instead of D, and q none. Half of the work is not done at all.
- * Bound by   local memory and issue slots, with four barriers for each 32 keys, as long as products are f32 multiply-adds. On tensor
- *            cores (attention_wgmma_sm90.cl, the design of FlashAttention-3) exponentials take about as long as products, and are
+ * Changed    A group of 8 by 8 items owns 32 queries and loops over the keys, 32 at a time. Item (y, x) computes 4 by 4 scores, of queries
+ *            y + 8 i and keys x + 8 j. It then computes the same rows of o, and four columns from 4 x + 32 c on. Both are register
+ *            tiles as in step 4 of the matmul ladder. The probabilities go through local memory, because an item needs those of
+ *            other items for its columns of o. Causal: a query sees the keys up to itself; later groups of keys are skipped.
+ * Why        A float4 of q, k or v that is read from local memory serves four rows or keys instead of one. Sums need 4 D / 8 registers
+ *            per item instead of D, and q needs none. Half of the work is skipped.
+ * Bound by   local memory and issue slots, with four barriers per 32 keys, if products are f32 multiply-adds. On tensor
+ *            cores (attention_wgmma_sm90.cl, the design of FlashAttention-3), exponentials take about as long as products, and are
  *            computed while another warpgroup multiplies.
  *
- * PAD puts the rows of q and k, of which eight are read at a time, into different banks. Rows without a query compute with zeros.
+ * PAD shifts the rows of q and k, of which eight are read at a time, to different banks. Rows without a query compute with zeros.
  *
- * Arguments  q, k, v, o (H,T,D): f32, contiguous; scale: 1 / sqrt(D); t: tokens, any from 1 on
- * Defines    D: width of a head, any from 1 on
+ * Arguments  q, k, v, o (H,T,D): f32, contiguous; scale: 1 / sqrt(D); t: tokens, at least 1
+ * Defines    D: head size, at least 1
  * Launch     groups (ceil(t / 32), H) of 64 items
  */
 #ifndef D
@@ -29,7 +29,7 @@
 #define P_LINE (ROWS + 4)
 #define UNROLL _Pragma("unroll")
 
-/* ROWS rows from `row0` on, those behind t and columns behind D as zeros. */
+/* Loads ROWS rows from `row0` on. Rows from t on and columns from D on are zeros. */
 static inline void load_rows(__local float4 *tile, __global const float *from, uint row0, uint t, float by) {
   for (uint e = get_local_id(0); e < ROWS * LINE * 4; e += SIDE * SIDE) {
     const uint row = row0 + e / (LINE * 4), d = e % (LINE * 4);

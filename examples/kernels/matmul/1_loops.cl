@@ -1,10 +1,10 @@
-/* Matrix product, step 1 of 9: three loops. The two outer ones are the work-items, so each item makes one element of C.
+/* Matrix product, step 1 of 9: three loops. The two outer loops are the work-items, so each item computes one element of C.
  *
- * Changed    nothing before it: this is the definition, C[i][j] = sum over l of A[i][l] B[l][j].
- * Bound by   memory access. Neighbouring items (dimension 0) have neighbouring rows, so a warp's loads of A lie k floats apart and
- *            its stores to C n floats apart: each lane takes a memory transaction of its own, of which it uses 4 bytes.
+ * Changed    first version: this is the definition, C[i][j] = sum over l of A[i][l] B[l][j].
+ * Bound by   memory access. Adjacent items (dimension 0) have adjacent rows, so a warp's loads of A are k floats apart and
+ *            its stores to C n floats apart: each lane needs a separate memory transaction, of which it uses 4 bytes.
  *
- * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major; m, n, k: their sizes, any from 1 on
+ * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major; m, n, k: their sizes, at least 1
  * Defines    none
  * Launch     groups (ceil(m / 16), ceil(n / 16)) of 16 by 16 items: dimension 0 is the row, dimension 1 the column
  */

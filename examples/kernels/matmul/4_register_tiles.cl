@@ -1,27 +1,27 @@
 /* Matrix product, step 4 of 9: register tiles.
  *
- * Changed    An item makes 8 by 8 elements of C instead of one, so a group of SIDE by SIDE items makes a tile of 8*SIDE by 8*SIDE.
- *            For each step of the sum an item reads 8 floats of A and 8 of B from local memory and multiplies each with each.
- * Why        64 multiply-adds for 16 loads instead of one for two: loads of local memory fall by a factor of 8, and the larger tile
- *            makes loads of global memory fall by another 8*SIDE/16. The 64 sums are independent, so the arithmetic units
- *            do not wait for the result before.
- * Bound by   instructions that are not multiply-adds: each of those 16 loads brings 4 bytes. The 64 sums take 64 registers, so fewer
- *            warps are resident, and while the group waits for its next tiles there is less else to do.
+ * Changed    An item computes 8 by 8 elements of C instead of one, so a group of SIDE by SIDE items computes a tile of 8*SIDE by 8*SIDE.
+ *            For each step of the sum, an item reads 8 floats of A and 8 of B from local memory and multiplies all pairs.
+ * Why        64 multiply-adds per 16 loads instead of one per two: loads from local memory fall by a factor of 8, and with the larger
+ *            tile, loads from global memory fall by another 8*SIDE/16. The 64 sums are independent, so the arithmetic units
+ *            do not wait for previous results.
+ * Bound by   instructions that are not multiply-adds: each of those 16 loads moves 4 bytes. The 64 sums need 64 registers, so fewer
+ *            warps are resident, and while the group waits for its next tiles there is less other work.
  *
- * An item's rows and columns are SIDE apart, so neighbours read neighbouring words of tb and meet no bank twice.
+ * An item's rows and columns are SIDE apart, so adjacent items read adjacent words of tb without bank conflicts.
  *
- * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major; m, n, k: their sizes, any from 1 on
+ * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major; m, n, k: their sizes, at least 1
  * Defines    SIDE: items of a group along each side, 8 or 16
  * Launch     groups (ceil(n / (8*SIDE)), ceil(m / (8*SIDE))) of SIDE by SIDE items
  */
 #ifndef SIDE
 #define SIDE 8
 #endif
-#define OWN 8 /* rows, and columns, of an item */
+#define OWN 8 /* rows and columns per item */
 #define TILE (OWN * SIDE)
-#define BK 8 /* steps of the sum in a tile */
+#define BK 8 /* steps of the sum per tile */
 #define ITEMS (SIDE * SIDE)
-#define UNROLL _Pragma("unroll") /* arrays become registers only where all indices are constants */
+#define UNROLL _Pragma("unroll") /* arrays only become registers if all indices are constants */
 
 __kernel __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) void matmul(__global const float *a, __global const float *b,
                                                                           __global float *c, uint m, uint n, uint k) {

@@ -1,17 +1,17 @@
 /* Matrix product, step 5 of 9: vector loads.
  *
- * Changed    Loads and stores are of four floats. The tile of A lies transposed in local memory, so that four rows of one step of the
- *            sum are neighbours as four columns of B are. An item's 8 rows and columns are two runs of four each.
- * Why        One instruction moves 16 bytes: 4 loads of local memory for 64 multiply-adds instead of 16, and a quarter of the
+ * Changed    Loads and stores move four floats. The tile of A is transposed in local memory, so that four rows of one step of the
+ *            sum are adjacent, like four columns of B. An item's 8 rows and columns are two runs of four each.
+ * Why        One instruction moves 16 bytes: 4 loads from local memory per 64 multiply-adds instead of 16, and a quarter of the
  *            global loads with their addresses and tests.
- * Bound by   the multiply-adds and what is left beside them to issue, as long as enough groups fit a compute unit to fill each other's
- *            pauses. Where few fit, by waiting: a group asks for a tile, stores it, waits at a barrier, and only then multiplies.
+ * Bound by   the multiply-adds and the remaining other instructions, if enough groups fit on a compute unit to fill each other's
+ *            pauses. If few fit, by waiting: a group requests a tile, stores it, waits at a barrier, and only then multiplies.
  *
- * A vector is one access only at an address that is a multiple of 16 bytes, which holds where the rows' length is a multiple of four;
- * other matrices, and the edges, go float by float. PAD keeps rows of ta 16-byte aligned and its transposed stores in
+ * A vector is one access only at an address that is a multiple of 16 bytes, so the rows' length must be a multiple of four.
+ * Other matrices, and the edges, are accessed float by float. PAD keeps rows of ta 16-byte aligned and its transposed stores in
  * different banks.
  *
- * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major, from 16-byte addresses on; m, n, k: their sizes, any from 1 on
+ * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major, at 16-byte addresses; m, n, k: their sizes, at least 1
  * Defines    SIDE: items of a group along each side, 8 or 16
  * Launch     groups (ceil(n / (8*SIDE)), ceil(m / (8*SIDE))) of SIDE by SIDE items
  */
@@ -22,10 +22,10 @@
 #define BK 8
 #define PAD 4
 #define ITEMS (SIDE * SIDE)
-#define LOADS (TILE * BK / 4 / ITEMS) /* vectors of each tile that an item loads */
+#define LOADS (TILE * BK / 4 / ITEMS) /* vectors per tile that an item loads */
 #define UNROLL _Pragma("unroll")
 
-/* Four floats of a row at p, of which `left` lie inside; zeros beyond. */
+/* Loads four floats of a row at p, of which `left` are inside; the others are zeros. */
 static inline float4 four(__global const float *p, int left, int aligned) {
   if (aligned && left >= 4) return *(__global const float4 *)p;
   return (float4)(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
@@ -47,7 +47,7 @@ __kernel __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) void matmul(__glob
   const uint x = get_local_id(0), y = get_local_id(1), item = y * SIDE + x;
   const uint column0 = get_group_id(0) * TILE, row0 = get_group_id(1) * TILE;
   const int a_aligned = k % 4 == 0, b_aligned = n % 4 == 0;
-  float4 sum[8][2]; /* rows 4*y + i and 4*SIDE + 4*y + i, columns the same of x */
+  float4 sum[8][2]; /* rows 4*y + i and 4*SIDE + 4*y + i, columns likewise with x */
   UNROLL for (uint i = 0; i < 8; i++) sum[i][0] = sum[i][1] = (float4)(0.0f);
 
   for (uint l0 = 0; l0 < k; l0 += BK) {

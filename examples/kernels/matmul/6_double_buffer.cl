@@ -1,13 +1,13 @@
 /* Matrix product, step 6 of 9: double buffering.
  *
- * Changed    There are two buffers of each tile. Before a tile is multiplied the next one is asked for, into registers; after the
- *            multiplication it goes to the other buffer. One barrier a tile is left of two.
- * Why        A load is done when its result is used, not when it is issued. With the multiplication in between, its latency is
- *            hidden behind some hundred multiply-adds of the same item.
- * Bound by   issue slots: each float takes the way from memory to a register to local memory, two instructions that compute nothing.
- *            The registers that hold the next tile are kept during the whole multiplication and cost occupancy.
+ * Changed    There are two buffers per tile. Before a tile is multiplied, the next one is requested, into registers; after the
+ *            multiplication it is stored to the other buffer. One barrier per tile remains instead of two.
+ * Why        A load must be complete when its result is used, not when it is issued. The multiplication in between hides its
+ *            latency with several hundred multiply-adds of the same item.
+ * Bound by   issue slots: each float moves from memory to a register to local memory, with two instructions that compute nothing.
+ *            The registers for the next tile are occupied during the whole multiplication and reduce occupancy.
  *
- * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major, from 16-byte addresses on; m, n, k: their sizes, any from 1 on
+ * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major, at 16-byte addresses; m, n, k: their sizes, at least 1
  * Defines    SIDE: items of a group along each side, 8 or 16
  * Launch     groups (ceil(n / (8*SIDE)), ceil(m / (8*SIDE))) of SIDE by SIDE items
  */
@@ -45,7 +45,7 @@ __kernel __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) void matmul(__glob
   float4 sum[8][2], next_a[LOADS], next_b[LOADS];
   UNROLL for (uint i = 0; i < 8; i++) sum[i][0] = sum[i][1] = (float4)(0.0f);
 
-  /* The tiles from step l0 on: asked for, and put into buffer `to`. */
+  /* Request the tiles from step l0 on, and store them to buffer `to`. */
 #define LOAD(l0)                                                                                             \
   UNROLL for (uint e = 0; e < LOADS; e++) {                                                                  \
     const uint at = item + e * ITEMS, row = at / (BK / 4), la = (l0) + at % (BK / 4) * 4;                    \
@@ -80,7 +80,7 @@ __kernel __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) void matmul(__glob
       }
     }
     now ^= 1;
-    if (more) KEEP(now) /* everybody left this buffer before the last barrier */
+    if (more) KEEP(now) /* all items finished with this buffer before the last barrier */
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 

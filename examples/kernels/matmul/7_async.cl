@@ -1,18 +1,18 @@
 /* Matrix product, step 7 of 9: asynchronous copies.
  *
- * Changed    Tiles go from global to local memory without passing registers. On NVIDIA from sm_80 on each item issues cp.async, which
- *            returns at once; elsewhere the group asks by async_work_group_copy of OpenCL, which hardware with a copy engine
- *            (and some drivers) does beside the arithmetic and others do as an ordinary loop.
- * Why        No register holds a tile on its way and no instruction stores it, so tiles can be twice as deep (BK 16) at the same
+ * Changed    Tiles move from global to local memory without passing through registers. On NVIDIA from sm_80 on, each item issues
+ *            cp.async, which returns at once. On other devices, the group calls OpenCL's async_work_group_copy. Hardware with a copy
+ *            engine (and some drivers) runs it in parallel with the arithmetic, others as an ordinary loop.
+ * Why        Tiles in flight do not occupy registers and no instruction stores them, so tiles can be twice as deep (BK 16) at the same
  *            occupancy, with half the barriers.
- * Bound by   f32 multiply-adds, where the copies do run beside them: 4 vector loads for 64 multiply-adds remain. Where the driver
- *            makes a loop of the copies, by that loop.
+ * Bound by   f32 multiply-adds, if the copies run in parallel: 4 vector loads per 64 multiply-adds remain. If the driver
+ *            implements the copies as a loop, by that loop.
  *
- * cp.async takes 4 or 16 bytes to one place, so A, which is transposed on its way, goes float by float; bytes outside of the matrix
- * arrive as zeros. async_work_group_strided_copy gathers a column of A. It cannot fill up, so the tiles are cleared first
- * where the group lies at an edge of C, and the last tile is multiplied only as far as it goes.
+ * cp.async copies 4 or 16 bytes to one address, so A, which is transposed by the copy, is copied float by float; bytes outside of the
+ * matrix become zeros. async_work_group_strided_copy gathers a column of A. It cannot pad, so the tiles are cleared first
+ * if the group is at an edge of C, and the last tile is multiplied only up to its end.
  *
- * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major, from 16-byte addresses on; m, n, k: their sizes, any from 1 on
+ * Arguments  a (M,K), b (K,N), c (M,N): f32, row-major, at 16-byte addresses; m, n, k: their sizes, at least 1
  * Defines    SIDE: items of a group along each side, 8 or 16; NVIDIA_CC: compute capability, 80 for sm_80, 0 for other vendors
  * Launch     groups (ceil(n / (8*SIDE)), ceil(m / (8*SIDE))) of SIDE by SIDE items
  */
@@ -29,7 +29,7 @@
 #define UNROLL _Pragma("unroll")
 
 #if NVIDIA_CC >= 80
-/* `bytes` of SIZE from p, zeros for the rest. */
+/* Copies `bytes` of SIZE bytes from p, and fills the rest with zeros. */
 #define COPY(CACHE, SIZE, to, p, bytes)                                                                     \
   asm volatile("cp.async." CACHE ".shared.global [%0], [%1], " SIZE ", %2;" ::"r"((uint)(size_t)(to)), "l"(p), "r"(bytes) : "memory")
 #define ASK(to, l0)                                                                                         \
@@ -68,7 +68,7 @@ static inline void keep_four(__global float *p, float4 v, int left, int aligned)
   if (left > 2) p[2] = v.z;
   if (left > 3) p[3] = v.w;
 }
-/* Step l of the tiles in buffer `now`. */
+/* Multiplies step l of the tiles in buffer `now`. */
 #define MULTIPLY(l)                                                                                          \
   {                                                                                                          \
     const float4 a0 = *(__local const float4 *)&ta[now][l][4 * y], a1 = *(__local const float4 *)&ta[now][l][4 * (SIDE + y)]; \
@@ -100,7 +100,7 @@ __kernel __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) void matmul(__glob
   uint now = 0;
   for (uint l0 = 0; l0 < k; l0 += BK, now ^= 1) {
     WAIT;
-    barrier(CLK_LOCAL_MEM_FENCE); /* this tile is there for all, and nobody reads the other buffer any more */
+    barrier(CLK_LOCAL_MEM_FENCE); /* this tile is complete, and all items have read the other buffer */
     if (l0 + BK < k) ASK(now ^ 1, l0 + BK)
     if (NVIDIA_CC >= 80 || l0 + BK <= k) {
       UNROLL for (uint l = 0; l < BK; l++) MULTIPLY(l)

@@ -1,18 +1,18 @@
 /* Matrix product, step 8 of 9: tensor cores. Requires NVIDIA sm_80 or later (mma.sync, ldmatrix, cp.async).
  *
- * Changed    A and B are bf16. A warp multiplies 16 by 16 of A with 16 by 8 of B in one instruction, which adds to sums in f32. Tiles
- *            of 128 by 32 and 32 by 128 come by cp.async into a ring of three local buffers; ldmatrix brings fragments, the
- *            registers in the order that mma.sync wants them. 8 warps: each makes 64 by 32 of the group's 128 by 128.
- * Why        2048 multiply-adds an instruction and warp instead of 32, on operands of half the size.
- * Bound by   bringing fragments: 6 ldmatrix for 16 mma.sync, and all warps wait for each other before each tile. mma.sync itself
- *            reaches about 60 % of the tensor cores of sm_90; the rest takes wgmma (step 9).
+ * Changed    A and B are bf16. A warp multiplies 16 by 16 of A with 16 by 8 of B in one instruction, which adds to sums in f32. cp.async
+ *            copies tiles of 128 by 32 and 32 by 128 into a ring of three local buffers; ldmatrix loads fragments, which are
+ *            registers in the order that mma.sync needs. There are 8 warps; each computes 64 by 32 of the group's 128 by 128.
+ * Why        2048 multiply-adds per instruction and warp instead of 32, with operands of half the size.
+ * Bound by   loading fragments: 6 ldmatrix per 16 mma.sync, and all warps wait for each other before each tile. mma.sync itself
+ *            reaches about 60 % of the tensor cores of sm_90; the rest needs wgmma (step 9).
  *
- * Fragments  of mma.m16n8k16, lane = 4 g + t (PTX ISA, "Matrix fragments for mma.m16n8k16"), each register two neighbours:
+ * Fragments  of mma.m16n8k16, lane = 4 g + t (PTX ISA, "Matrix fragments for mma.m16n8k16"), two adjacent values per register:
  *            A: rows g, g+8, g, g+8 at k 2t, 2t, 2t+8, 2t+8; B: column g at k 2t and 2t+8; C: rows g, g, g+8, g+8, columns 2t, 2t+1, …
- * Swizzle    ldmatrix reads eight rows of 16 bytes at a time. Chunk q of row r lies at place q ^ f(r), so that they are in all banks.
+ * Swizzle    ldmatrix reads eight rows of 16 bytes at a time. Chunk q of row r is at position q ^ f(r), so that they use all banks.
  *
- * Arguments  a (M,K), b (K,N), c (M,N): bf16, row-major, from 16-byte addresses on; m, n, k: their sizes, any from 1 on
- * Defines    NVIDIA_CC: compute capability, from 80 on; DTYPE 2 and ST of netcl's prelude, which rounds to bf16
+ * Arguments  a (M,K), b (K,N), c (M,N): bf16, row-major, at 16-byte addresses; m, n, k: their sizes, at least 1
+ * Defines    NVIDIA_CC: compute capability, at least 80; DTYPE 2 and ST of netcl's prelude, which rounds to bf16
  * Launch     groups (ceil(n / 128), ceil(m / 128)) of 256 items
  */
 #define TILE 128
@@ -25,7 +25,7 @@
 #define PLACE_A(row, chunk) ((row) * 64 + (((chunk) ^ ((row) >> 1 & 3)) << 4))
 #define PLACE_B(step, chunk) ((step) * 256 + (((chunk) ^ ((step) & 7)) << 4))
 
-/* Eight elements of a row at p, of which `left` lie inside, to local address `to`; zeros for the rest. */
+/* Copies eight elements of a row at p, of which `left` are inside, to local address `to`; the rest are zeros. */
 static inline void copy8(uint to, __global const ushort *p, int left, int aligned) {
   if (aligned) {
     const int bytes = clamp(left, 0, 8) * 2;
@@ -41,7 +41,7 @@ static inline void load_a(uint *r, uint at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
-static inline void load_b(uint *r, uint at) { /* transposed on the way: B lies with its columns along a row */
+static inline void load_b(uint *r, uint at) { /* transposed by the load: B is stored row by row */
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
@@ -59,7 +59,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void matmul(__global
   const uint my_row = (warp >> 2) * 64, my_column = (warp & 3) * 32;
   const int a_aligned = k % 8 == 0, b_aligned = n % 8 == 0;
 
-  /* The tiles from step l0 on are asked for, into buffer s; a group of copies even where nothing is left, so that waiting can count. */
+  /* Request the tiles from step l0 on, into buffer s. A group is committed even if nothing is left, so that waiting can count groups. */
 #define ASK(s, l0)                                                                                           \
   {                                                                                                          \
     UNROLL for (uint e = item; e < 512 && (l0) < k; e += ITEMS) {                                            \
@@ -71,14 +71,14 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void matmul(__global
     }                                                                                                        \
     asm volatile("cp.async.commit_group;" ::: "memory");                                                     \
   }
-  float sum[4][4][4]; /* four times 16 rows, four times 8 columns */
+  float sum[4][4][4]; /* four times 16 rows and four times 8 columns */
   UNROLL for (uint i = 0; i < 64; i++) sum[i >> 4][i >> 2 & 3][i & 3] = 0.0f;
   ASK(0, 0u)
   ASK(1, (uint)BK)
   uint now = 0, next = 2;
   for (uint l0 = 0; l0 < k; l0 += BK) {
-    asm volatile("cp.async.wait_group 1;" ::: "memory"); /* all but the newest: this tile is there */
-    barrier(CLK_LOCAL_MEM_FENCE);                         /* for all, and nobody reads buffer `next` any more */
+    asm volatile("cp.async.wait_group 1;" ::: "memory"); /* all but the newest: this tile is complete */
+    barrier(CLK_LOCAL_MEM_FENCE);                         /* for all items, and all have read buffer `next` */
     ASK(next, l0 + 2 * BK)
     const uint ta = base + now * STAGE, tb = ta + A_BYTES;
     UNROLL for (uint half_k = 0; half_k < 2; half_k++) {

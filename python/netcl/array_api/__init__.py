@@ -1,7 +1,7 @@
-"""The Python array API, version 2023.12, for netcl's tensors: ``x.__array_namespace__()`` is this module.
+"""The Python array API, version 2023.12, for netcl's tensors: ``x.__array_namespace__()`` returns this module.
 
-Its dtypes are those that netcl has: bool, int32, uint32 and float32. Functions of ``netcl.ops`` keep their gradients here; of the others, smooth
-functions of one array have one. Functions whose result has a shape that depends on values, and those that sort, work on the host.
+Its dtypes are bool, int32, uint32 and float32. Functions that are also in ``netcl.ops`` have gradients here, and so do smooth functions of one
+array. Functions that sort, or whose result shape depends on values, run on the host.
 """
 
 from .._dtype import float32, int32, uint32

@@ -1,4 +1,4 @@
-"""New arrays."""
+"""Creating arrays."""
 
 from __future__ import annotations
 
@@ -14,74 +14,74 @@ Shape = Union[int, Tuple[int, ...]]
 
 def _known(dtype: Any) -> Any:
     if dtype is not None and not isinstance(dtype, DType):
-        raise TypeError(f"dtype {dtype!r}; there are bool, int32, uint32 and float32")
+        raise TypeError(f"dtype {dtype!r} is not supported; expected bool, int32, uint32 or float32")
     return dtype
 
 
 def arange(start: float, /, stop: Optional[float] = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Numbers from ``start`` up to ``stop`` without it."""
+    """Creates the numbers from ``start`` to ``stop`` (exclusive)."""
     return _create.arange(start, stop, step, _known(dtype), device)
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Optional[builtins.bool] = None) -> Tensor:
-    """An array of numbers, nested sequences, buffers or another library's array. What is an array already is not copied without ``copy``."""
+    """Creates an array from numbers, nested sequences, buffers or another library's array. An array is returned unchanged unless ``copy`` is true."""
     _known(dtype)
     if isinstance(obj, Tensor):
         moved = obj._to(device, dtype)
         changed = (dtype is not None and dtype is not obj.dtype) or moved.device != obj.device
         if copy is False and changed:
-            raise ValueError("asarray: the array has another type or device, which takes a copy")
+            raise ValueError("asarray: the array has another type or device, which requires a copy")
         return moved.clone() if copy and not changed else moved
     if copy is False and not isinstance(obj, (bool, int, float)):
-        raise ValueError("asarray: memory of the host cannot be used without a copy")
+        raise ValueError("asarray: host memory requires a copy")
     if isinstance(obj, complex):
-        raise TypeError("asarray: there are no complex numbers")
+        raise TypeError("asarray: complex numbers are not supported")
     return _create.tensor(obj, dtype, device)
 
 
 def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """An array whose elements are written later."""
+    """Creates an array whose elements will be written later."""
     return zeros(shape, dtype=dtype, device=device)
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """One of the shape and type of ``x``."""
+    """Creates an uninitialized array with the shape and type of ``x``."""
     return zeros_like(x, dtype=dtype, device=device)
 
 
 def eye(n_rows: int, n_cols: Optional[int] = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """1 on diagonal ``k``, 0 elsewhere."""
+    """Creates a matrix with ones on diagonal ``k`` and zeros elsewhere."""
     return _create.eye(n_rows, n_cols, k, None, device)._to(None, float32 if dtype is None else _known(dtype))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Optional[builtins.bool] = None) -> Tensor:
-    """An array with a copy of what another library's holds on the host; one of netcl itself without ``copy``."""
+    """Creates an array with a copy of another library's host array. netcl's own arrays are returned unchanged unless ``copy`` is true."""
     if isinstance(x, Tensor) and not copy:
         return x.detach()._to(device, None)
     if copy is False:
-        raise ValueError("from_dlpack: memory of the host cannot be used without a copy")
+        raise ValueError("from_dlpack: host memory requires a copy")
     return _create.from_dlpack(x)._to(device, None)
 
 
 def full(shape: Shape, fill_value: Union[bool, int, float], *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element ``fill_value``."""
+    """Creates an array with ``fill_value`` in every element."""
     if isinstance(fill_value, complex):
-        raise TypeError("full: there are no complex numbers")
+        raise TypeError("full: complex numbers are not supported")
     return _create.full(shape, fill_value, _known(dtype), device)
 
 
 def full_like(x: Tensor, /, fill_value: Union[bool, int, float], *, dtype: Any = None, device: Any = None) -> Tensor:
-    """The same of the shape and type of ``x``."""
+    """Creates an array with ``fill_value`` in every element, and the shape and type of ``x``."""
     return _create.full_like(x, fill_value, _known(dtype), device)
 
 
 def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: builtins.bool = True) -> Tensor:
-    """``num`` numbers from ``start`` to ``stop``, evenly apart."""
+    """Creates ``num`` evenly spaced numbers from ``start`` to ``stop``."""
     return _create.linspace(start, stop, num, _known(dtype), device, endpoint)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> List[Tensor]:
-    """Coordinates of a grid from those along its axes."""
+    """Creates the coordinates of a grid from those along its axes."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing {indexing!r}, expected 'xy' or 'ij'")
     n = len(arrays)
@@ -98,28 +98,28 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> List[Tensor]:
 
 
 def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones."""
+    """Creates an array of ones."""
     return _create.full(shape, 1.0, float32 if dtype is None else _known(dtype), device)
 
 
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones of the shape and type of ``x``."""
+    """Creates ones with the shape and type of ``x``."""
     return _create.ones_like(x, _known(dtype), device)
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Zeros."""
+    """Creates an array of zeros."""
     return _create.full(shape, 0.0, float32 if dtype is None else _known(dtype), device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Zeros of the shape and type of ``x``."""
+    """Creates zeros with the shape and type of ``x``."""
     return _create.zeros_like(x, _known(dtype), device)
 
 
 def _triangle(name: str, x: Tensor, k: int) -> Tensor:
     if x.ndim < 2:
-        raise ValueError(f"{name}: an array of shape {x.shape}, expected at least two axes")
+        raise ValueError(f"{name}: got an array of shape {x.shape}, expected at least two axes")
     if x.dtype is bool_:
         return _triangle(name, x._to(None, int32), k)._to(None, bool_)
     rows, columns = x.shape[-2:]
@@ -136,11 +136,11 @@ def _triangle(name: str, x: Tensor, k: int) -> Tensor:
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The lower triangles of matrices: 0 above diagonal ``k``."""
+    """Returns the lower triangles of matrices: elements above diagonal ``k`` are 0."""
     return _triangle("tril", x, k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The upper triangles of matrices: 0 below diagonal ``k``."""
+    """Returns the upper triangles of matrices: elements below diagonal ``k`` are 0."""
     return _triangle("triu", x, k)
 

@@ -1,4 +1,6 @@
-"""Functions of single elements. A row is a name, the expression in OpenCL C, and for smooth functions the gradient in x0 and x1, that of the result."""
+"""Elementwise functions. A table row has a name, the expression in OpenCL C, and for smooth functions the gradient. In the gradient, x0 is the input
+and x1 the gradient of the result.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ KINDS: Dict[str, Callable[[DType], builtins.bool]] = {
 
 
 def check(name: str, kind: str, *arrays: Operand) -> None:
-    """Refuses arrays whose type the function is not for."""
+    """Rejects arrays of types that the function does not support."""
     for x in arrays:
         if isinstance(x, Tensor) and not KINDS[kind](x.dtype):
-            raise TypeError(f"{name}: an array of {x.dtype}, expected {kind} types")
+            raise TypeError(f"{name}: got an array of {x.dtype}, expected {kind} types")
 
 
 def both(a: Operand, b: Operand) -> "tuple[Tensor, Tensor]":
-    """Numbers as arrays of the other one's type."""
+    """Converts numbers to arrays of the other operand's type."""
     if isinstance(a, Tensor) and not isinstance(b, Tensor):
         b = full((), b, a.dtype, a.device)
     elif isinstance(b, Tensor) and not isinstance(a, Tensor):
@@ -39,18 +41,18 @@ def both(a: Operand, b: Operand) -> "tuple[Tensor, Tensor]":
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     if a.dtype is not b.dtype:
         if not (a.dtype.is_floating_point and b.dtype.is_floating_point):
-            raise TypeError(f"arrays of {a.dtype} and {b.dtype} have no type in common here; convert one by astype")
+            raise TypeError(f"arrays of {a.dtype} and {b.dtype} have no type in common; convert one by astype")
         a, b = a._to(None, float32), b._to(None, float32)
     return a, b
 
 
 def apply(name: str, text: str, x: Tensor, dtype: Optional[DType] = None, grad: Optional[str] = None) -> Tensor:
-    """An expression of one array, on the tape where it has a gradient."""
+    """Evaluates an expression of one array. It is recorded on the tape if it has a gradient."""
     y = evaluate(text, [x], x.dtype if dtype is None else dtype)
     if not (x.requires_grad and is_recording()) or dtype is bool_:
         return y
     if grad is None:
-        raise UnsupportedError(f"{name}: it has no gradient; call it on x.detach()")
+        raise UnsupportedError(f"{name} has no gradient; call it on x.detach()")
     kept = x.detach()
     return record(name, [x], [y], lambda dy: [evaluate(grad, [kept, dy], kept.dtype)])[0]
 
@@ -72,14 +74,14 @@ asinh = _unary("asinh", "Inverse hyperbolic sine.", "asinh(x0)", grad="x1 / sqrt
 atan = _unary("atan", "Inverse tangent.", "atan(x0)", grad="x1 / (x0 * x0 + 1.0f)")
 atanh = _unary("atanh", "Inverse hyperbolic tangent.", "atanh(x0)", grad="x1 / (1.0f - x0 * x0)")
 cosh = _unary("cosh", "Hyperbolic cosine.", "cosh(x0)", grad="x1 * sinh(x0)")
-expm1 = _unary("expm1", "``e^x - 1``, also where x is small.", "expm1(x0)", grad="x1 * exp(x0)")
-log1p = _unary("log1p", "``log(1 + x)``, also where x is small.", "log1p(x0)", grad="x1 / (1.0f + x0)")
+expm1 = _unary("expm1", "``e^x - 1``, accurate for small x.", "expm1(x0)", grad="x1 * exp(x0)")
+log1p = _unary("log1p", "``log(1 + x)``, accurate for small x.", "log1p(x0)", grad="x1 / (1.0f + x0)")
 log2 = _unary("log2", "Logarithm to base 2.", "log2(x0)", grad="x1 / (x0 * 0.693147181f)")
 log10 = _unary("log10", "Logarithm to base 10.", "log10(x0)", grad="x1 / (x0 * 2.30258509f)")
 reciprocal = _unary("reciprocal", "``1 / x``.", "1.0f / x0", grad="-x1 / (x0 * x0)")
 sinh = _unary("sinh", "Hyperbolic sine.", "sinh(x0)", grad="x1 * cosh(x0)")
 tan = _unary("tan", "Tangent.", "tan(x0)", grad="x1 * (1.0f + tan(x0) * tan(x0))")
-signbit = _unary("signbit", "Whether the sign is negative, of a zero too.", "as_int(x0) < 0", result=bool_)
+signbit = _unary("signbit", "Whether the sign bit is set, also for zeros.", "as_int(x0) < 0", result=bool_)
 
 
 def _float_op(name: str, doc: str, op: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -101,7 +103,7 @@ tanh = _float_op("tanh", "Hyperbolic tangent.", ops.tanh)
 
 
 def _whole(name: str, doc: str, text: str) -> Callable[[Tensor], Tensor]:
-    """A function that leaves integers as they are."""
+    """Defines a rounding function, which leaves integers unchanged."""
 
     def function(x: Tensor, /) -> Tensor:
         check(name, "numeric", x)
@@ -112,10 +114,10 @@ def _whole(name: str, doc: str, text: str) -> Callable[[Tensor], Tensor]:
     return function
 
 
-ceil = _whole("ceil", "The next integer that is not below.", "ceil(x0)")
-floor = _whole("floor", "The next integer that is not above.", "floor(x0)")
-round = _whole("round", "The nearest integer, of two the even one.", "rint(x0)")
-trunc = _whole("trunc", "Without the fraction.", "trunc(x0)")
+ceil = _whole("ceil", "Rounds up.", "ceil(x0)")
+floor = _whole("floor", "Rounds down.", "floor(x0)")
+round = _whole("round", "Rounds to the nearest integer, ties to even.", "rint(x0)")
+trunc = _whole("trunc", "Rounds toward zero.", "trunc(x0)")
 
 
 def abs(x: Tensor, /) -> Tensor:
@@ -131,7 +133,7 @@ def negative(x: Tensor, /) -> Tensor:
 
 
 def positive(x: Tensor, /) -> Tensor:
-    """x itself."""
+    """Returns x itself."""
     check("positive", "numeric", x)
     return +x
 
@@ -143,7 +145,7 @@ def square(x: Tensor, /) -> Tensor:
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """-1, 0 or 1; NaN of NaN."""
+    """Returns -1, 0 or 1, and NaN for NaN."""
     check("sign", "numeric", x)
     if x.dtype.is_floating_point:
         return apply("sign", "x0 != x0 ? x0 : (float)((x0 > 0.0f) - (x0 < 0.0f))", x, grad="0.0f * x1")
@@ -160,9 +162,9 @@ def _test(name: str, doc: str, text: str, of_integers: str) -> Callable[[Tensor]
     return function
 
 
-isfinite = _test("isfinite", "Whether it is neither infinite nor NaN.", "fabs(x0) <= FLT_MAX", "1")
-isinf = _test("isinf", "Whether it is infinite.", "fabs(x0) > FLT_MAX", "0")
-isnan = _test("isnan", "Whether it is NaN.", "x0 != x0", "0")
+isfinite = _test("isfinite", "Whether elements are neither infinite nor NaN.", "fabs(x0) <= FLT_MAX", "1")
+isinf = _test("isinf", "Whether elements are infinite.", "fabs(x0) > FLT_MAX", "0")
+isnan = _test("isnan", "Whether elements are NaN.", "x0 != x0", "0")
 
 
 def _operator(name: str, doc: str, kind: str, op: Callable[[Any, Any], Any]) -> Callable[[Operand, Operand], Tensor]:
@@ -182,52 +184,52 @@ def _operator(name: str, doc: str, kind: str, op: Callable[[Any, Any], Any]) -> 
 add = _operator("add", "Sum.", "numeric", operator.add)
 subtract = _operator("subtract", "Difference.", "numeric", operator.sub)
 multiply = _operator("multiply", "Product.", "numeric", operator.mul)
-divide = _operator("divide", "Quotient; that of integers is float32.", "numeric", operator.truediv)
+divide = _operator("divide", "Quotient; float32 for integers.", "numeric", operator.truediv)
 floor_divide = _operator("floor_divide", "Quotient rounded down.", "numeric", operator.floordiv)
-remainder = _operator("remainder", "What is left of a quotient rounded down; it has the sign of ``x2``.", "numeric", operator.mod)
+remainder = _operator("remainder", "Remainder of floored division, with the sign of ``x2``.", "numeric", operator.mod)
 pow = _operator("pow", "Power.", "numeric", operator.pow)
-equal = _operator("equal", "Where both are equal.", "any", operator.eq)
-not_equal = _operator("not_equal", "Where they are not equal.", "any", operator.ne)
-less = _operator("less", "Where ``x1 < x2``.", "numeric", operator.lt)
-less_equal = _operator("less_equal", "Where ``x1 <= x2``.", "numeric", operator.le)
-greater = _operator("greater", "Where ``x1 > x2``.", "numeric", operator.gt)
-greater_equal = _operator("greater_equal", "Where ``x1 >= x2``.", "numeric", operator.ge)
-bitwise_and = _operator("bitwise_and", "Bits that both have.", "bits", operator.and_)
-bitwise_or = _operator("bitwise_or", "Bits that one has.", "bits", operator.or_)
-bitwise_xor = _operator("bitwise_xor", "Bits that just one has.", "bits", operator.xor)
-bitwise_left_shift = _operator("bitwise_left_shift", "Bits moved up.", "integer", operator.lshift)
-bitwise_right_shift = _operator("bitwise_right_shift", "Bits moved down; the sign stays.", "integer", operator.rshift)
-logical_and = _operator("logical_and", "Where both are set.", "bool", operator.and_)
-logical_or = _operator("logical_or", "Where one is set.", "bool", operator.or_)
-logical_xor = _operator("logical_xor", "Where just one is set.", "bool", operator.xor)
+equal = _operator("equal", "Mask of equal elements.", "any", operator.eq)
+not_equal = _operator("not_equal", "Mask of unequal elements.", "any", operator.ne)
+less = _operator("less", "Mask of ``x1 < x2``.", "numeric", operator.lt)
+less_equal = _operator("less_equal", "Mask of ``x1 <= x2``.", "numeric", operator.le)
+greater = _operator("greater", "Mask of ``x1 > x2``.", "numeric", operator.gt)
+greater_equal = _operator("greater_equal", "Mask of ``x1 >= x2``.", "numeric", operator.ge)
+bitwise_and = _operator("bitwise_and", "Bitwise and.", "bits", operator.and_)
+bitwise_or = _operator("bitwise_or", "Bitwise or.", "bits", operator.or_)
+bitwise_xor = _operator("bitwise_xor", "Bitwise exclusive or.", "bits", operator.xor)
+bitwise_left_shift = _operator("bitwise_left_shift", "Left shift.", "integer", operator.lshift)
+bitwise_right_shift = _operator("bitwise_right_shift", "Arithmetic right shift.", "integer", operator.rshift)
+logical_and = _operator("logical_and", "Logical and.", "bool", operator.and_)
+logical_or = _operator("logical_or", "Logical or.", "bool", operator.or_)
+logical_xor = _operator("logical_xor", "Logical exclusive or.", "bool", operator.xor)
 
 
 def bitwise_invert(x: Tensor, /) -> Tensor:
-    """All bits turned; of a mask what is not set."""
+    """Inverts all bits. A mask is negated."""
     check("bitwise_invert", "bits", x)
     return ~x
 
 
 def logical_not(x: Tensor, /) -> Tensor:
-    """What is not set."""
+    """Negates a mask."""
     check("logical_not", "bool", x)
     return ~x
 
 
 def conj(x: Tensor, /) -> Tensor:
-    """x itself, which is real."""
+    """Returns x itself, because arrays are real."""
     check("conj", "numeric", x)
     return x
 
 
 def real(x: Tensor, /) -> Tensor:
-    """x itself, which is real."""
+    """Returns x itself, because arrays are real."""
     check("real", "numeric", x)
     return x
 
 
 def imag(x: Tensor, /) -> Tensor:
-    """Zeros: x is real."""
+    """Returns zeros, because arrays are real."""
     check("imag", "numeric", x)
     return evaluate("0", [x], x.dtype)
 
@@ -237,7 +239,7 @@ def _binary(name: str, doc: str, text: str) -> Callable[[Operand, Operand], Tens
         check(name, "float", x1, x2)
         a, b = both(x1, x2)
         if (a.requires_grad or b.requires_grad) and is_recording():
-            raise UnsupportedError(f"{name}: it has no gradient; call it on x.detach()")
+            raise UnsupportedError(f"{name} has no gradient; call it on x.detach()")
         return evaluate(text, [a, b], a.dtype)
 
     function.__name__ = function.__qualname__ = name
@@ -245,9 +247,9 @@ def _binary(name: str, doc: str, text: str) -> Callable[[Operand, Operand], Tens
     return function
 
 
-atan2 = _binary("atan2", "The angle of a point with these coordinates, y first.", "atan2(x0, x1)")
-copysign = _binary("copysign", "The size of ``x1`` with the sign of ``x2``.", "copysign(x0, x1)")
-hypot = _binary("hypot", "Root of the sum of squares, without overflow on the way.", "hypot(x0, x1)")
+atan2 = _binary("atan2", "Angle of the point (x2, x1), the y coordinate first.", "atan2(x0, x1)")
+copysign = _binary("copysign", "Magnitude of ``x1`` with the sign of ``x2``.", "copysign(x0, x1)")
+hypot = _binary("hypot", "Square root of the sum of squares, without intermediate overflow.", "hypot(x0, x1)")
 logaddexp = _binary(
     "logaddexp",
     "``log(e^x1 + e^x2)``.",
@@ -268,19 +270,19 @@ def _extreme(name: str, doc: str) -> Callable[[Operand, Operand], Tensor]:
     return function
 
 
-maximum = _extreme("maximum", "The larger one, NaN where one is.")
-minimum = _extreme("minimum", "The smaller one, NaN where one is.")
+maximum = _extreme("maximum", "Maximum, NaN if either is NaN.")
+minimum = _extreme("minimum", "Minimum, NaN if either is NaN.")
 
 
 def clip(x: Tensor, /, min: Optional[Operand] = None, max: Optional[Operand] = None) -> Tensor:
-    """Held between bounds, numbers or arrays that broadcast."""
+    """Limits elements to bounds: numbers, or arrays that are broadcast."""
     check("clip", "numeric", x, *(b for b in (min, max) if b is not None))
     for bound, choose in ((min, maximum), (max, minimum)):
         if bound is None:
             continue
         if isinstance(bound, Tensor):
             if bound.dtype is not x.dtype and x.dtype.is_floating_point != bound.dtype.is_floating_point:
-                raise TypeError(f"clip: a bound of {bound.dtype} for an array of {x.dtype}")
+                raise TypeError(f"clip: the array is {x.dtype}, but a bound is {bound.dtype}")
             x = choose(x, bound)
         elif x.dtype.is_floating_point:
             x = choose(x, float(bound))

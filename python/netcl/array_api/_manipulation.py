@@ -1,4 +1,4 @@
-"""Shapes and places of elements, and products."""
+"""Shapes, order of elements, and matrix products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._types import result_type
 def _axis(axis: int, ndim: int) -> int:
     axis = operator.index(axis)
     if not -ndim <= axis < max(ndim, 0):
-        raise IndexError(f"axis {axis} of an array of {ndim} axes")
+        raise IndexError(f"axis {axis} is out of range for an array of {ndim} axes")
     return axis % ndim
 
 
@@ -27,23 +27,23 @@ def _axes(axis: Any, ndim: int) -> Tuple[int, ...]:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Tuple[int, ...]:
-    """The shape that all of them broadcast to."""
+    """Returns the shape that all of them broadcast to."""
     out: List[int] = []
     for i in range(1, max(map(len, shapes), default=0) + 1):
         sizes = {s[-i] for s in shapes if len(s) >= i} - {1}
         if len(sizes) > 1:
-            raise ValueError(f"shapes {shapes} do not broadcast")
+            raise ValueError(f"shapes {shapes} cannot be broadcast")
         out.insert(0, sizes.pop() if sizes else 1)
     return tuple(out)
 
 
 def broadcast_to(x: Tensor, /, shape: Tuple[int, ...]) -> Tensor:
-    """Repeated along axes of size 1 and new ones in front."""
+    """Repeats the array along axes of size 1 and new leading axes."""
     return ops.expand(x, tuple(shape))
 
 
 def broadcast_arrays(*arrays: Tensor) -> List[Tensor]:
-    """All in the shape that they broadcast to."""
+    """Broadcasts the arrays to their common shape."""
     shape = broadcast_shapes(*(x.shape for x in arrays))
     return [broadcast_to(x, shape) for x in arrays]
 
@@ -54,7 +54,7 @@ def _common(arrays: Sequence[Tensor]) -> List[Tensor]:
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: Optional[int] = 0) -> Tensor:
-    """One after the other along an axis; flat without one."""
+    """Concatenates arrays along an axis, or flattened arrays if ``axis`` is ``None``."""
     arrays = _common(arrays)
     if axis is None:
         arrays, axis = [ops.reshape(x, (x.size,)) for x in arrays], 0
@@ -62,22 +62,22 @@ def concat(arrays: Sequence[Tensor], /, *, axis: Optional[int] = 0) -> Tensor:
 
 
 def expand_dims(x: Tensor, /, axis: int) -> Tensor:
-    """An axis of size 1 put in."""
+    """Inserts an axis of size 1."""
     return ops.unsqueeze(x, _axis(axis, x.ndim + 1))
 
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
-    """In reverse along axes."""
+    """Reverses the order along axes."""
     for a in _axes(axis, x.ndim):
         x = x[(slice(None),) * a + (slice(None, None, -1),)]
     return x
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Axes at other places; the rest stay in order."""
+    """Moves axes to other positions. The other axes keep their order."""
     sources, targets = _axes(source, x.ndim), _axes(destination, x.ndim)
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
-        raise ValueError(f"moveaxis: axes {source} to {destination}")
+        raise ValueError(f"moveaxis: cannot move axes {source} to {destination}")
     order = [a for a in range(x.ndim) if a not in sources]
     for target, a in sorted(zip(targets, sources)):
         order.insert(target, a)
@@ -85,12 +85,12 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
 
 
 def permute_dims(x: Tensor, /, axes: Tuple[int, ...]) -> Tensor:
-    """Axes in another order."""
+    """Reorders the axes."""
     return ops.permute(x, _axes(tuple(axes), x.ndim))
 
 
 def repeat(x: Tensor, repeats: Union[int, Tensor], /, *, axis: Optional[int] = None) -> Tensor:
-    """Each element along an axis so many times; of the flat array without one. Different counts are read on the host."""
+    """Repeats each element ``repeats`` times along an axis, or in the flattened array. Different counts are read on the host."""
     if axis is None:
         x, axis = ops.reshape(x, (x.size,)), 0
     axis = _axis(axis, x.ndim)
@@ -101,7 +101,7 @@ def repeat(x: Tensor, repeats: Union[int, Tensor], /, *, axis: Optional[int] = N
         counts = repeats.reshape(-1).tolist()
         counts = counts * n if len(counts) == 1 else counts
     if len(counts) != n:
-        raise ValueError(f"repeat: {len(counts)} counts for {n} elements")
+        raise ValueError(f"repeat: got {len(counts)} counts, expected {n}, one per element")
     return take(x, _numbers([i for i, c in enumerate(counts) for _ in range(c)], x), axis=axis)
 
 
@@ -114,23 +114,23 @@ def _numbers(values: List[int], like: Tensor) -> Tensor:
 
 
 def reshape(x: Tensor, /, shape: Tuple[int, ...], *, copy: Optional[bool] = None) -> Tensor:
-    """The same elements in another shape."""
+    """Returns the same elements in another shape."""
     sizes = list(shape)
     if -1 in sizes:
         rest = 1
         for n in sizes:
             rest *= n if n != -1 else 1
         if sizes.count(-1) > 1 or rest == 0 or x.size % rest:
-            raise ValueError(f"reshape: {x.shape} as {tuple(shape)}")
+            raise ValueError(f"reshape: cannot reshape {x.shape} to {tuple(shape)}")
         sizes[sizes.index(-1)] = x.size // rest
     if copy is False and not x.is_contiguous():
-        raise ValueError("reshape: the array is not contiguous, which takes a copy")
+        raise ValueError("reshape: the array is not contiguous, so a copy is required")
     made = ops.reshape(x, sizes)
     return made.clone() if copy else made
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
-    """Moved along axes; what leaves at the end comes in at the start."""
+    """Shifts elements along axes. Elements shifted past the end enter at the start."""
     if axis is None:
         return ops.reshape(roll(ops.reshape(x, (x.size,)), shift, axis=0), x.shape)
     axes = _axes(axis, x.ndim)
@@ -144,31 +144,31 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
-    """Axes of size 1 left out."""
+    """Removes axes of size 1."""
     axes = _axes(axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
-        raise ValueError(f"squeeze: axes {axis} of shape {x.shape} are not of size 1")
+        raise ValueError(f"squeeze: axes {axis} of shape {x.shape} do not have size 1")
     return ops.reshape(x, [n for a, n in enumerate(x.shape) if a not in axes])
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """Side by side along a new axis."""
+    """Stacks arrays along a new axis."""
     arrays = _common(arrays)
     axis = _axis(axis, arrays[0].ndim + 1)
     return ops.cat([ops.unsqueeze(x, axis) for x in arrays], axis)
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: Optional[int] = None) -> Tensor:
-    """Elements of an axis by numbers, which are an array of one axis."""
+    """Takes elements of an axis by a one-dimensional array of indices."""
     if axis is None:
         if x.ndim != 1:
-            raise ValueError("take: an axis is needed for an array of several")
+            raise ValueError("take: an array of several axes needs an axis argument")
         axis = 0
     return x[(slice(None),) * _axis(axis, x.ndim) + (indices,)]
 
 
 def tile(x: Tensor, repetitions: Tuple[int, ...], /) -> Tensor:
-    """So many times one after the other along each axis."""
+    """Repeats the whole array along each axis."""
     missing = len(repetitions) - x.ndim
     x = ops.reshape(x, (1,) * max(missing, 0) + tuple(x.shape))
     for a, n in enumerate((1,) * max(-missing, 0) + tuple(repetitions)):
@@ -177,38 +177,38 @@ def tile(x: Tensor, repetitions: Tuple[int, ...], /) -> Tensor:
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> Tuple[Tensor, ...]:
-    """Its parts along an axis, which goes away."""
+    """Splits the array along an axis, which is removed."""
     a = _axis(axis, x.ndim)
     return tuple(x[(slice(None),) * a + (i,)] for i in range(x.shape[a]))
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """The last two axes exchanged."""
+    """Swaps the last two axes."""
     if x.ndim < 2:
-        raise ValueError(f"matrix_transpose: an array of shape {x.shape}, expected at least two axes")
+        raise ValueError(f"matrix_transpose: got an array of shape {x.shape}, expected at least two axes")
     return ops.transpose(x, -2, -1)
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Matrix product."""
+    """Computes a matrix product."""
     if x1.dtype is bool_ or x2.dtype is bool_:
-        raise TypeError("matmul: masks, expected numbers")
+        raise TypeError("matmul: got masks, expected numbers")
     if x1.ndim == 0 or x2.ndim == 0:
-        raise ValueError("matmul: an array without axes")
+        raise ValueError("matmul: got a 0-dimensional array, expected at least one axis")
     a, b = _common([x1, x2])
     return a @ b
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """Products summed over axes of both: the last and the first ``axes``, or those of two lists."""
+    """Sums products over axes of both arrays: the last and the first ``axes``, or the axes in two lists."""
     if x1.dtype is bool_ or x2.dtype is bool_:
-        raise TypeError("tensordot: masks, expected numbers")
+        raise TypeError("tensordot: got masks, expected numbers")
     if isinstance(axes, int):
         left, right = tuple(range(x1.ndim - axes, x1.ndim)), tuple(range(axes))
     else:
         left, right = _axes(tuple(axes[0]), x1.ndim), _axes(tuple(axes[1]), x2.ndim)
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
-        raise ValueError(f"tensordot: axes {axes} of shapes {x1.shape} and {x2.shape}")
+        raise ValueError(f"tensordot: axes {axes} do not match shapes {x1.shape} and {x2.shape}")
     a, b = _common([x1, x2])
     rows = [n for n in range(a.ndim) if n not in left]
     columns = [n for n in range(b.ndim) if n not in right]
@@ -226,12 +226,12 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Products summed over one axis; the others broadcast."""
+    """Sums products over one axis. The other axes are broadcast."""
     if x1.dtype is bool_ or x2.dtype is bool_:
-        raise TypeError("vecdot: masks, expected numbers")
+        raise TypeError("vecdot: got masks, expected numbers")
     if axis >= 0 or axis < -min(x1.ndim, x2.ndim):
-        raise ValueError(f"vecdot: axis {axis}, expected one counted from the end that both have")
+        raise ValueError(f"vecdot: axis is {axis}, expected a negative axis that both arrays have")
     if x1.shape[axis] != x2.shape[axis]:
-        raise ValueError(f"vecdot: axis {axis} of shapes {x1.shape} and {x2.shape}")
+        raise ValueError(f"vecdot: axis {axis} does not match in shapes {x1.shape} and {x2.shape}")
     a, b = _common([x1, x2])
     return ops.sum(a * b, (axis,))

@@ -1,4 +1,4 @@
-"""Searching, sorting and sets. Sorting, sets and ``nonzero`` work on the host: their results' shapes, or orders, depend on values."""
+"""Searching, sorting and sets. Sorting, sets and ``nonzero`` run on the host, because the shape or order of their results depends on values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _again(x: Any, like: Tensor) -> Tensor:
 
 def _best(name: str, x: Tensor, axis: Optional[int], keepdims: builtins.bool) -> Tensor:
     if x.dtype is bool_:
-        raise TypeError(f"{name}: a mask, expected numbers")
+        raise TypeError(f"{name}: got a mask, expected numbers")
     shape = x.shape
     if axis is None:
         x, place = ops.reshape(x, (x.size,)), 0
@@ -38,24 +38,24 @@ def _best(name: str, x: Tensor, axis: Optional[int], keepdims: builtins.bool) ->
 
 
 def argmax(x: Tensor, /, *, axis: Optional[int] = None, keepdims: builtins.bool = False) -> Tensor:
-    """The first place of the largest element along an axis, or in the flat array."""
+    """Returns the first index of the largest element along an axis, or in the flattened array."""
     return _best("argmax", x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: Optional[int] = None, keepdims: builtins.bool = False) -> Tensor:
-    """The first place of the smallest element."""
+    """Returns the first index of the smallest element."""
     return _best("argmin", x, axis, keepdims)
 
 
 def nonzero(x: Tensor, /) -> Tuple[Tensor, ...]:
-    """Places of what is not 0: an array for each axis."""
+    """Returns the indices of nonzero elements, one array per axis."""
     if x.ndim == 0:
-        raise ValueError("nonzero: an array without axes")
+        raise ValueError("nonzero: got a 0-dimensional array, expected at least one axis")
     return tuple(_indices(found, x) for found in _host.numpy(x).nonzero())
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Optional[Tensor] = None) -> Tensor:
-    """Where each of ``x2`` would be put into the sorted ``x1``."""
+    """Returns the index in the sorted ``x1`` where each element of ``x2`` would be inserted."""
     import numpy as np
 
     order = None if sorter is None else _host.numpy(sorter)
@@ -64,7 +64,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Optio
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """``x1`` where the mask is set, else ``x2``."""
+    """Returns ``x1`` where the mask is set, and ``x2`` elsewhere."""
     from ..functions import where as choose
 
     if isinstance(x1, Tensor) or isinstance(x2, Tensor):
@@ -73,24 +73,24 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
 
 def _order(x: Tensor, axis: int, descending: builtins.bool) -> Any:
-    """Places of the elements in order, equal ones as they come; NaN last."""
+    """Returns the indices that sort the elements. The sort is stable, and NaN comes last."""
     import numpy as np
 
     values = _host.numpy(x)
     if not descending:
         return np.argsort(values, axis=axis, kind="stable")
-    # Backwards from the end: what is equal then stays in order.
+    # Sorting the reversed array keeps equal elements in order.
     turned = np.flip(np.argsort(np.flip(values, axis=axis), axis=axis, kind="stable"), axis=axis)
     return values.shape[axis] - 1 - turned
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
-    """Places of the elements in order."""
+    """Returns the indices that sort the elements."""
     return _indices(_order(x, _axis(axis, x.ndim), descending), x)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
-    """Elements in order along an axis."""
+    """Sorts the elements along an axis."""
     import numpy as np
 
     place = _axis(axis, x.ndim)
@@ -98,7 +98,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: builtins.bool = False, sta
 
 
 class UniqueAll(NamedTuple):
-    """What ``unique_all`` gives."""
+    """Result of ``unique_all``."""
 
     values: Tensor
     indices: Tensor
@@ -107,21 +107,21 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What ``unique_counts`` gives."""
+    """Result of ``unique_counts``."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What ``unique_inverse`` gives."""
+    """Result of ``unique_inverse``."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Each value once, in order, with its first place, where it is among them, and how often it occurs. Every NaN is one of its own."""
+    """Returns the sorted distinct values, their first indices, the index of each element's value, and the counts. Every NaN is distinct."""
     import numpy as np
 
     flat = _host.numpy(x).reshape(-1)
@@ -130,17 +130,17 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """Each value once, and how often it occurs."""
+    """Returns the distinct values and their counts."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """Each value once, and for each element which it is."""
+    """Returns the distinct values, and for each element the index of its value."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """Each value once, in order."""
+    """Returns the sorted distinct values."""
     return unique_all(x).values

@@ -1,4 +1,4 @@
-"""Sums and what is made of them, over axes."""
+"""Reductions over axes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Axis = Union[None, int, Tuple[int, ...]]
 
 def _numeric(name: str, x: Tensor) -> Tensor:
     if x.dtype is bool_:
-        raise TypeError(f"{name}: a mask, expected numbers")
+        raise TypeError(f"{name}: got a mask, expected numbers")
     return x
 
 
 def _float(name: str, x: Tensor) -> Tensor:
     if not x.dtype.is_floating_point:
-        raise TypeError(f"{name}: an array of {x.dtype}, expected floats")
+        raise TypeError(f"{name}: got an array of {x.dtype}, expected floats")
     return x
 
 
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """Whether nothing along the axes is 0."""
+    """Returns whether all elements along the axes are nonzero."""
     return _folded("all", x, axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """Whether something along the axes is not 0."""
+    """Returns whether any element along the axes is nonzero."""
     return _folded("any", x, axis, keepdims)
 
 
@@ -43,13 +43,13 @@ def _folded(how: str, x: Tensor, axis: Axis, keepdims: builtins.bool) -> Tensor:
 
 
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """The largest along the axes; NaN where one is."""
+    """Computes the maximum along the axes. NaN if an element is NaN."""
     axes = _axes(axis, _numeric("max", x).ndim)
     return x if axis == () else ops.max(x, axes, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """The smallest along the axes; NaN where one is."""
+    """Computes the minimum along the axes. NaN if an element is NaN."""
     axes = _axes(axis, _numeric("min", x).ndim)
     if axis == ():
         return x
@@ -57,25 +57,25 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> 
 
 
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """The mean along the axes."""
+    """Computes the mean along the axes."""
     axes = _axes(axis, _float("mean", x).ndim)
     return x if axis == () else ops.mean(x, axes, keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: Optional[DType] = None, keepdims: builtins.bool = False) -> Tensor:
-    """The product along the axes."""
+    """Computes the product along the axes."""
     return _folded("prod", _numeric("prod", x)._to(None, dtype), axis, keepdims)
 
 
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: Optional[DType] = None, keepdims: builtins.bool = False) -> Tensor:
-    """The sum along the axes."""
+    """Computes the sum along the axes."""
     axes = _axes(axis, _numeric("sum", x).ndim)
     x = x._to(None, dtype)
     return x if axis == () else ops.sum(x, axes, keepdims)
 
 
 def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False) -> Tensor:
-    """Squares of the distance from the mean, over the number of elements less ``correction``."""
+    """Computes the variance: squared differences from the mean, divided by the number of elements minus ``correction``."""
     axes = _axes(axis, _float("var", x).ndim)
     n = 1
     for a in axes:
@@ -86,16 +86,16 @@ def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: b
 
 
 def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False) -> Tensor:
-    """The root of the variance."""
+    """Computes the standard deviation, the square root of the variance."""
     return ops.sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
 def cumulative_sum(x: Tensor, /, *, axis: Optional[int] = None, dtype: Optional[DType] = None, include_initial: builtins.bool = False) -> Tensor:
-    """Sums of the first elements along an axis, by adding what lies 1, 2, 4, … before."""
+    """Computes cumulative sums along an axis, by adding the elements at distances 1, 2, 4, …."""
     x = _numeric("cumulative_sum", x)._to(None, dtype)
     if axis is None:
         if x.ndim != 1:
-            raise ValueError("cumulative_sum: an axis is needed for an array of several")
+            raise ValueError("cumulative_sum: an array of several axes needs an axis argument")
         axis = 0
     a = _axis(axis, x.ndim)
     n, before = x.shape[a], (slice(None),) * a

@@ -1,3 +1,3 @@
-"""Names of other systems over netcl's: ``ocl_llm`` (a framework over a C driver) and ``plan`` (a plan for one over PyOpenCL). Each only renames; for new programs netcl's own
-names are shorter.
+"""Interfaces of other systems for netcl: ``ocl_llm`` (a framework over a C driver) and ``plan`` (a plan for a framework over PyOpenCL). They only
+rename functions. For new programs, netcl's names are shorter.
 """

@@ -1,4 +1,4 @@
-"""Decoders of every family, as the trainer has them: their kernels, their files, one's own loop."""
+"""Decoders of every family, with the trainer's kernels and files, for custom training loops."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class OwnedParameter(Parameter):
-    """A parameter that a decoder in Rust has as well: both are one leaf of the tape, so it keeps its name, and whether it is trained was said by ``freeze``."""
+    """A parameter shared with a decoder in Rust. Both are the same leaf of the tape, so it keeps its name. ``freeze`` decides whether it is trained.
+    """
 
     own_name: str
 
     def __new__(cls, data: Tensor, requires_grad: bool = True) -> "OwnedParameter":
-        # Not detached, as other parameters are: gradients arrive at this very leaf.
+        # Unlike other parameters, it is not detached, because this leaf receives the gradients.
         made: OwnedParameter = Tensor.__new__(cls, data)  # type: ignore[assignment, unused-ignore]
         return made
 
 
 class Decoder(Module):
-    """A decoder of a family by its ``model_type``, such as ``Decoder("llama", width=256, layers=4, heads=4, vocab=512, context=256)``: ids (B, T) → logits (B, T, V).
+    """A decoder of a family, which is a ``model_type``: ``Decoder("llama", width=256, layers=4, heads=4, vocab=512, context=256)``. Computes logits
+    (B, T, V) from ids (B, T).
 
-    ``loss(ids, targets)`` never has all logits in memory. Further sizes are ``kv_heads``, ``head_size``, ``mlp``, ``rope_theta``, ``tied`` and, for gpt2, ``bias``; what is not given is as
-    the family has it. First values depend on ``seed`` alone, and are those of ``netcl train``. Parameters that match a pattern of ``freeze`` are not trained.
-    ``dropout`` is for training; ``recompute`` is what the backward pass computes again instead of keeping it: none, gelu, norm or block.
+    ``loss(ids, targets)`` never stores all logits at once. Further sizes are ``kv_heads``, ``head_size``, ``mlp``, ``rope_theta``, ``tied`` and,
+    for gpt2, ``bias`` [default: the family's]. Initial values depend only on ``seed``, and are those of ``netcl train``. Parameters that match a
+    pattern of ``freeze`` are not trained. ``dropout`` applies in training. ``recompute`` selects what the backward recomputes instead of storing
+    it: none, gelu, norm or block.
 
-    ``state_dict`` has the names and layouts of the family's files in the Hugging Face layout; ``named_parameters`` has what is trained, of which some are several of those
-    packed together.
+    ``state_dict`` has the names and layouts of the family's files in the Hugging Face layout. ``named_parameters`` has the trained parameters,
+    some of which pack several of those.
     """
 
     def __init__(
@@ -62,14 +65,14 @@ class Decoder(Module):
     def from_pretrained(
         cls, folder: Path, *, dtype: Any = None, device: Any = None, freeze: Sequence[str] = (), dropout: float = 0.0, recompute: str = "none", seed: int = 0
     ) -> "Decoder":
-        """A model from a folder in the Hugging Face layout, or of a run."""
+        """Opens a model from a folder in the Hugging Face layout, or from a run folder."""
         decoder = cls.__new__(cls)
         decoder._begin(DecoderModel.open(os.fspath(folder), dtype, device, list(freeze)), seed, dropout, recompute)
         return decoder
 
     @staticmethod
     def families() -> List[str]:
-        """Names of the families."""
+        """Returns the names of the families."""
         return families()
 
     def _begin(self, model: DecoderModel, seed: int, dropout: float, recompute: str) -> None:
@@ -87,21 +90,21 @@ class Decoder(Module):
             from .._state import state
 
             if state.capturing:
-                raise FormatError("Decoder: dropout draws random numbers, which would be the same in every replay of a captured step; dropout=0 or no capture")
+                raise FormatError("Decoder: dropout draws random numbers, which would be the same in every replay of a captured step; use dropout=0 or no capture")
             self.passes += 1
         return dropout, self.seed, self.passes, self.recompute
 
     def forward(self, ids: Any, targets: Any = None) -> Tensor:
-        """Logits (B, T, V), or with ``targets`` the loss."""
+        """Computes logits (B, T, V), or with ``targets`` the loss."""
         ids = self._ids(ids)
         return self._model.forward(ids, *self._mode()) if targets is None else self.loss(ids, targets)
 
     def loss(self, ids: Any, targets: Any) -> Tensor:
-        """Mean cross entropy of ``targets`` (B, T) behind ``ids`` (B, T), in nats a token."""
+        """Computes the mean cross entropy of ``targets`` (B, T) for ``ids`` (B, T), in nats per token."""
         return self._model.loss(self._ids(ids), self._ids(targets), *self._mode())
 
     def features(self, ids: Any) -> Tensor:
-        """Hidden states behind the last norm (B, T, C)."""
+        """Computes hidden states after the last norm (B, T, C)."""
         return self._model.features(self._ids(ids), *self._mode())
 
     def _ids(self, ids: Any) -> Tensor:
@@ -114,17 +117,17 @@ class Decoder(Module):
 
     @property
     def family(self) -> str:
-        """The family, by its ``model_type``."""
+        """The decoder's family, a ``model_type``."""
         return self._model.family
 
     @property
     def context(self) -> int:
-        """Tokens that it can look at."""
+        """Context length in tokens."""
         return self._model.sizes()[0]
 
     @property
     def vocab(self) -> int:
-        """Tokens of the vocabulary."""
+        """Number of tokens in the vocabulary."""
         return self._model.sizes()[1]
 
     @property
@@ -134,28 +137,28 @@ class Decoder(Module):
 
     @property
     def config(self) -> Dict[str, Any]:
-        """The content of its ``config.json``."""
+        """Contents of its ``config.json``."""
         made: Dict[str, Any] = json.loads(self._model.config_json())
         return made
 
     def flops(self, tokens: int, length: int) -> float:
-        """Floating-point operations of a training step on ``tokens`` tokens in texts of ``length`` tokens."""
+        """Returns the floating-point operations of a training step on ``tokens`` tokens in sequences of ``length`` tokens."""
         return self._model.flops(tokens, length)
 
     def state_dict(self) -> "OrderedDict[str, Tensor]":
-        """A copy of the weights under the names of the family's files."""
+        """Returns a copy of the weights under the names that the family's files use."""
         return OrderedDict((name, tensor_of(name, dtype, shape, data, self.device)) for name, dtype, shape, data in self._model.tensors())
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
-        """Takes weights over by those names; all of them have to be there, and nothing is changed where one does not fit."""
+        """Replaces the weights, given under those names. All names are required. If one does not match, nothing is changed."""
         if not strict:
-            raise FormatError("Decoder.load_state_dict: strict=False is not there: take state_dict() and change what is to be another")
+            raise FormatError("Decoder.load_state_dict: strict=False is not supported; start from state_dict() and replace entries")
         tensors = [(name, asarray(value)) for name, value in state.items()]
         self._model.load_tensors([(name, CODES[t.dtype.name], list(t.shape), t._bytes()) for name, t in tensors])
         return [], []
 
     def save_pretrained(self, folder: Path) -> None:
-        """Writes ``config.json`` and ``model.safetensors``, a folder in the Hugging Face layout."""
+        """Writes ``config.json`` and ``model.safetensors`` in the Hugging Face layout."""
         from .._files import save
 
         os.makedirs(folder, exist_ok=True)
@@ -164,17 +167,17 @@ class Decoder(Module):
             json.dump(self.config, f, indent=2)
 
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> "Decoder":
-        """A decoder stays where it was made."""
-        raise FormatError("Decoder.to: a decoder stays where it was made: make or open it there, with device=… and dtype=…")
+        """Always raises an error: a decoder stays on its device."""
+        raise FormatError("Decoder.to: a decoder stays on its device; create or open it there with device=… and dtype=…")
 
     def requires_grad_(self, requires_grad: bool = True) -> "Decoder":
-        """What is trained is said when a decoder is made."""
+        """Always raises an error, except for no change: ``freeze`` sets what is trained."""
         if all(p.requires_grad == requires_grad for p in self.parameters()):
             return self
-        raise FormatError("Decoder.requires_grad_: what is trained is said when a decoder is made, by freeze=[patterns of names]")
+        raise FormatError("Decoder.requires_grad_: create the decoder with freeze=[patterns of names] to select what is trained")
 
     def extra_repr(self) -> str:
-        """Family and sizes."""
+        """Returns family and sizes."""
         return f"{self.family!r}, width={self.width}, vocab={self.vocab}, context={self.context}"
 
 

@@ -1,4 +1,4 @@
-"""Layers. Shapes are PyTorch's, and so are names and layouts of parameters: states go both ways."""
+"""Layers. Shapes, and names and layouts of parameters, are those of PyTorch, so states can be exchanged in both directions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def _normal(shape: Tuple[int, ...], std: float, dtype: Any, device: Any) -> Para
 
 
 class Identity(Module):
-    """Its input."""
+    """Returns its input."""
 
     def forward(self, x: Any) -> Any:
-        """The input."""
+        """Returns the input."""
         return x
 
 
 class Linear(Module):
-    """``x weightᵀ + bias``: x (.., in), weight (out, in), bias (out). First values are uniform within 1/√in, as in PyTorch."""
+    """Computes ``x weightᵀ + bias`` with x (.., in), weight (out, in), bias (out). Initial values are uniform within 1/√in, as in PyTorch."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
@@ -38,33 +38,33 @@ class Linear(Module):
         self.bias = _uniform((out_features,), bound, dtype, device) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The map of the last axis."""
+        """Applies the layer to the last axis."""
         return ops.linear(x, self.weight.T, self.bias)
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Returns the sizes."""
         out, inner = self.weight.shape
         return f"in_features={inner}, out_features={out}, bias={self.bias is not None}"
 
 
 class Embedding(Module):
-    """Rows of a table: ids of any shape → ids' shape with an axis of ``embedding_dim`` behind."""
+    """Looks up rows of a table: ids of any shape → the ids' shape with a last axis of size ``embedding_dim``."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, std: float = 1.0, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
         self.weight = _normal((num_embeddings, embedding_dim), std, dtype, device)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The rows."""
+        """Returns the rows."""
         return ops.embedding(self.weight, ids)
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Returns the sizes."""
         return ", ".join(str(n) for n in self.weight.shape)
 
 
 class LayerNorm(Module):
-    """Normalisation over the last axis, of size ``n``."""
+    """Layer normalization over the last axis, of size ``n``."""
 
     def __init__(self, n: int, eps: float = 1e-5, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
@@ -73,12 +73,12 @@ class LayerNorm(Module):
         self.bias = Parameter(zeros(n, dtype=dtype, device=device))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised rows."""
+        """Returns the normalized rows."""
         return ops.layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(Module):
-    """Root-mean-square normalisation over the last axis, of size ``n``."""
+    """Root-mean-square normalization over the last axis, of size ``n``."""
 
     def __init__(self, n: int, eps: float = 1e-5, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class RMSNorm(Module):
         self.weight = Parameter(ones(n, dtype=dtype, device=device))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised rows."""
+        """Returns the normalized rows."""
         return ops.rms_norm(x, self.weight, self.eps)
 
 
@@ -98,11 +98,11 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """The rest, grown so that the mean stays."""
+        """Returns the remaining elements, scaled so that the mean is unchanged."""
         return ops.dropout(x, self.p) if self.training and self.p > 0 else x
 
     def extra_repr(self) -> str:
-        """The probability."""
+        """Returns the probability."""
         return f"p={self.p}"
 
 
@@ -110,7 +110,7 @@ class ReLU(Module):
     """``max(x, 0)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Element by element."""
+        """Applies the function elementwise."""
         return ops.relu(x)
 
 
@@ -118,7 +118,7 @@ class SiLU(Module):
     """``x · sigmoid(x)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Element by element."""
+        """Applies the function elementwise."""
         return ops.silu(x)
 
 
@@ -126,7 +126,7 @@ class Tanh(Module):
     """Hyperbolic tangent."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Element by element."""
+        """Applies the function elementwise."""
         return ops.tanh(x)
 
 
@@ -134,12 +134,12 @@ class Sigmoid(Module):
     """``1 / (1 + e^-x)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Element by element."""
+        """Applies the function elementwise."""
         return ops.sigmoid(x)
 
 
 class GELU(Module):
-    """``x · Φ(x)``, or its approximation with ``approximate="tanh"``."""
+    """``x · Φ(x)``, or its tanh approximation with ``approximate="tanh"``."""
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Element by element."""
+        """Applies the function elementwise."""
         return ops.gelu_tanh(x) if self.approximate == "tanh" else ops.gelu(x)
 
 
@@ -160,24 +160,24 @@ class Softmax(Module):
         self.axis = axis
 
     def forward(self, x: Tensor) -> Tensor:
-        """Probabilities."""
+        """Returns the probabilities."""
         return ops.softmax(x, self.axis)
 
 
 class Flatten(Module):
-    """Axes from ``start`` to ``end`` as one."""
+    """Merges axes ``start`` to ``end`` into one."""
 
     def __init__(self, start: int = 1, end: int = -1) -> None:
         super().__init__()
         self.start, self.end = start, end
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same elements."""
+        """Returns the same elements."""
         return x.flatten(self.start, self.end)
 
 
 class SinusoidalPositions(Module):
-    """Adds sines and cosines of the places (Vaswani et al. 2017): x (B, T, C) of up to ``length`` tokens."""
+    """Adds sines and cosines of the positions (Vaswani et al. 2017): x (B, T, C) with up to ``length`` tokens."""
 
     def __init__(self, length: int, width: int, device: Any = None) -> None:
         super().__init__()
@@ -190,25 +190,25 @@ class SinusoidalPositions(Module):
         self.register_buffer("table", from_lists([[place(t, c) for c in range(width)] for t in range(length)], None, device))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x and its places."""
+        """Returns x with the positions added."""
         table: Tensor = self.table
         return x + table[: x.shape[1]]
 
 
 class LearnedPositions(Module):
-    """Adds a trained vector for each place: x (B, T, C) of up to ``length`` tokens."""
+    """Adds a trained vector for each position: x (B, T, C) with up to ``length`` tokens."""
 
     def __init__(self, length: int, width: int, std: float = 0.02, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
         self.weight = _normal((length, width), std, dtype, device)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x and its places."""
+        """Returns x with the positions added."""
         return x + self.weight[: x.shape[1]]
 
 
 class RotaryPositions(Module):
-    """Turns heads by their places (Su et al. 2021): packed rows (B, T, N), of which the first ``heads`` of ``size`` elements turn."""
+    """Rotates heads by their positions (Su et al. 2021): packed rows (B, T, N), of which the first ``heads`` of ``size`` elements are rotated."""
 
     def __init__(self, length: int, heads: int, size: int, base: float = 10000.0, device: Any = None) -> None:
         super().__init__()
@@ -220,13 +220,13 @@ class RotaryPositions(Module):
         self.register_buffer("sines", from_lists([[math.sin(a) for a in row] for row in angles], None, device))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The turned rows."""
+        """Returns the rotated rows."""
         t = x.shape[1]
         return ops.rope(x, self.cosines[:t], self.sines[:t], heads=self.heads, size=self.size)
 
 
 class MultiHeadAttention(Module):
-    """Self-attention over x (B, T, C) with one packed projection; ``kv_heads`` below ``heads`` shares keys and values among queries."""
+    """Self-attention over x (B, T, C) with one packed projection. If ``kv_heads`` is less than ``heads``, queries share keys and values."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class MultiHeadAttention(Module):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ShapeError(f"MultiHeadAttention: a width of {width} does not divide into {heads} heads")
+            raise ShapeError(f"MultiHeadAttention: width {width} is not divisible by {heads} heads")
         self.heads, self.kv_heads, self.causal, self.dropout = heads, kv_heads or heads, causal, dropout
         size = width // heads
         packed = (heads + 2 * self.kv_heads) * size
@@ -252,12 +252,12 @@ class MultiHeadAttention(Module):
         self.rotary = None if rotary is None else RotaryPositions(rotary, turned, size, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C)."""
+        """Returns (B, T, C)."""
         made: Tensor = self.out(self.heads_of(x))
         return made
 
     def heads_of(self, x: Tensor) -> Tensor:
-        """What the heads found (B, T, C), before the last projection."""
+        """Returns the heads' results (B, T, C), before the last projection."""
         packed: Tensor = self.qkv(x)
         if self.rotary is not None:
             packed = self.rotary(packed)
@@ -267,7 +267,7 @@ class MultiHeadAttention(Module):
 
 
 class TransformerBlock(Module):
-    """Attention and feed-forward layer, each behind a norm and beside a residual stream, over x (B, T, C)."""
+    """Attention and feed-forward layer over x (B, T, C), each after a norm and added to a residual stream."""
 
     def __init__(
         self, width: int, heads: int, hidden: Optional[int] = None, causal: bool = True, dropout: float = 0.0, dtype: Any = None, device: Any = None
@@ -283,7 +283,7 @@ class TransformerBlock(Module):
         self.drop = Dropout(dropout)
 
     def _fused(self) -> Optional[Tuple[Tensor, Tensor, Tensor]]:
-        """Biases of the projections, where the layers are those that operations over several of them compute: no dropout, no hook, none exchanged for another."""
+        """Returns the biases of the projections if fused operations can compute the block: no dropout, no hook, no replaced layer."""
         if (self.training and self.drop.p > 0) or type(self.attention) is not MultiHeadAttention:
             return None
         layers, kinds = (self.norm1, self.norm2, self.act, self.attention.out, self.up, self.down), (LayerNorm, LayerNorm, GELU, Linear, Linear, Linear)
@@ -293,7 +293,7 @@ class TransformerBlock(Module):
         return None if out is None or up is None or down is None else (out, up, down)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C)."""
+        """Returns (B, T, C)."""
         biases = self._fused()
         if biases is not None:
             out, up, down = biases
@@ -307,7 +307,7 @@ class TransformerBlock(Module):
 
 
 class GPT(Module):
-    """A decoder of GPT-2's shape: ids (B, T) → logits (B, T, V), or their loss where targets (B, T) are given. The head is the embedding."""
+    """A GPT-2 style decoder: ids (B, T) → logits (B, T, V), or their loss if targets (B, T) are given. The output head is the embedding."""
 
     def __init__(self, vocab: int, length: int, layers: int, heads: int, width: int, dropout: float = 0.0, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
@@ -324,13 +324,13 @@ class GPT(Module):
             if name.endswith(".bias") and "norm" not in name:
                 parameter.zero_()
             elif parameter.ndim == 2 and "blocks" in name:
-                # Projections into the residual stream add up over the layers.
+                # Projections into the residual stream accumulate over the layers.
                 last = name.endswith(("out.weight", "down.weight"))
                 std = 0.02 / math.sqrt(2 * layers) if last else 0.02
                 parameter.copy_(default_generator.normal(parameter.shape, 0.0, std, parameter.dtype, parameter.device))
 
     def forward(self, ids: Tensor, targets: Optional[Tensor] = None) -> Tensor:
-        """Logits, or the mean loss."""
+        """Returns the logits, or the mean loss."""
         x = self.positions(self.tokens(ids))
         for block in self.blocks:
             x = block(x)

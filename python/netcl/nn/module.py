@@ -1,4 +1,4 @@
-"""Modules: parameters by name, states, and what is done in training only."""
+"""Modules: named parameters, states, and training mode."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
 
 
 class Handle:
-    """A hook that was added; ``remove`` takes it away."""
+    """A registered hook. ``remove`` unregisters it."""
 
     def __init__(self, hooks: List[Any], hook: Any) -> None:
         self._hooks = hooks
         self._hook = hook
 
     def remove(self) -> None:
-        """Takes the hook away."""
+        """Removes the hook."""
         if self._hook in self._hooks:
             self._hooks.remove(self._hook)
 
 
 class Module:
-    """A part of a model: parameters, buffers and other modules as attributes, and ``forward``."""
+    """A part of a model, with parameters, buffers and other modules as attributes, and a ``forward`` method."""
 
     training: bool
 
@@ -61,7 +61,7 @@ class Module:
         try:
             return self.__dict__["_parameters"], self.__dict__["_buffers"], self.__dict__["_modules"]
         except KeyError:
-            raise AttributeError(f"{type(self).__name__}: call super().__init__() before attributes are set") from None
+            raise AttributeError(f"{type(self).__name__}: call super().__init__() before setting attributes") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         parameters, buffers, modules = self._tables()
@@ -97,12 +97,12 @@ class Module:
         object.__delattr__(self, name)
 
     def register_buffer(self, name: str, tensor: Tensor) -> None:
-        """A tensor that belongs to the state and is not trained."""
+        """Registers a tensor that belongs to the state but is not trained."""
         self._tables()[1][name] = tensor
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; a class of one's own defines it."""
-        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+        """Computes the module's result. A custom class defines it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.capturing:
@@ -119,68 +119,68 @@ class Module:
         return made
 
     def is_hooked(self) -> bool:
-        """Whether a hook is on this module or one within."""
+        """Returns whether this module or a nested one has a hook."""
         return any(m.__dict__["_before"] or m.__dict__["_after"] for m in self.modules())
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """``hook(module, args)`` before each forward; what it returns takes the place of the arguments."""
+        """Registers ``hook(module, args)``, called before each forward. Its result, if not ``None``, replaces the arguments."""
         self.__dict__["_before"].append(hook)
         return Handle(self.__dict__["_before"], hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """``hook(module, args, result)`` after each forward; what it returns takes the result's place."""
+        """Registers ``hook(module, args, result)``, called after each forward. Its result, if not ``None``, replaces the result."""
         self.__dict__["_after"].append(hook)
         return Handle(self.__dict__["_after"], hook)
 
     def named_modules(self, prefix: str = "") -> "Iterator[Tuple[str, Module]]":
-        """This module and those within, by name."""
+        """Yields this module and nested modules by name."""
         yield prefix, self
         for name, module in self._tables()[2].items():
             yield from module.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> "Iterator[Module]":
-        """This module and those within."""
+        """Yields this module and nested modules."""
         return (module for _, module in self.named_modules())
 
     def children(self) -> "Iterator[Module]":
-        """Modules directly within."""
+        """Yields the direct child modules."""
         return iter(self._tables()[2].values())
 
     def _named(self, table: int) -> "Iterator[Tuple[str, Tensor]]":
         seen = set()
         for prefix, module in self.named_modules():
             for name, tensor in module._tables()[table].items():
-                # One tensor under two names is trained once.
+                # A tensor with two names is trained once.
                 if id(tensor) not in seen and isinstance(tensor, Tensor):
                     seen.add(id(tensor))
                     yield (f"{prefix}.{name}" if prefix else name), tensor
 
     def named_parameters(self) -> Iterator[Tuple[str, Parameter]]:
-        """Parameters by name, those within included; one that has several names once."""
+        """Yields parameters by name, including those of nested modules. A parameter with several names appears once."""
         return ((name, p) for name, p in self._named(0) if isinstance(p, Parameter))
 
     def parameters(self) -> Iterator[Parameter]:
-        """Parameters, those within included."""
+        """Yields parameters, including those of nested modules."""
         return (p for _, p in self.named_parameters())
 
     def named_buffers(self) -> Iterator[Tuple[str, Tensor]]:
-        """Buffers by name."""
+        """Yields buffers by name."""
         return self._named(1)
 
     def state_dict(self) -> "OrderedDict[str, Tensor]":
-        """Parameters and buffers by name, off the tape; they share memory with the module's."""
+        """Returns parameters and buffers by name, off the tape. They share memory with the module."""
         state = OrderedDict((name, tensor.detach()) for name, tensor in self.named_parameters())
         state.update((name, tensor.detach()) for name, tensor in self.named_buffers())
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
-        """Overwrites parameters and buffers. Names that are missing and names that are unknown are an error, or what is returned without ``strict``."""
+        """Overwrites parameters and buffers. Missing and unknown names raise an error, or are returned if ``strict`` is false."""
         own: Dict[str, Tensor] = dict(self.named_parameters())
         own.update(self.named_buffers())
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own]
         if strict and (missing or unknown):
-            raise FormatError(f"load_state_dict: missing are {missing}, unknown are {unknown}")
+            raise FormatError(f"load_state_dict: missing names {missing}, unknown names {unknown}")
         for name, tensor in own.items():
             if name in state and tuple(getattr(state[name], "shape", ())) != tuple(tensor.shape):
                 given = tuple(getattr(state[name], "shape", ()))
@@ -191,17 +191,17 @@ class Module:
         return missing, unknown
 
     def train(self: M, mode: bool = True) -> M:
-        """Training, or evaluation: dropout drops, or does not."""
+        """Selects training or evaluation mode. Dropout is active only in training mode."""
         for module in self.modules():
             module.__dict__["training"] = mode
         return self
 
     def eval(self: M) -> M:
-        """Evaluation."""
+        """Selects evaluation mode."""
         return self.train(False)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Whether the parameters are trained."""
+        """Sets whether the parameters are trained."""
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
@@ -212,14 +212,14 @@ class Module:
             parameter.grad = None
 
     def apply(self: M, function: "Callable[[Module], Any]") -> M:
-        """Calls ``function`` with each module, those within first."""
+        """Calls ``function`` with each module, nested modules first."""
         for child in self.children():
             child.apply(function)
         function(self)
         return self
 
     def to(self: M, *args: Any, device: Any = None, dtype: Any = None) -> M:
-        """Parameters and buffers on another device or in another dtype; an optimizer is made after that."""
+        """Moves parameters and buffers to another device, or converts them to another dtype. Create an optimizer after that."""
         for module in self.modules():
             parameters, buffers, _ = module._tables()
             for name, parameter in list(parameters.items()):
@@ -230,7 +230,7 @@ class Module:
         return self
 
     def extra_repr(self) -> str:
-        """What is shown between the brackets."""
+        """Returns the text between the parentheses of the representation."""
         return ""
 
     def __repr__(self) -> str:
@@ -240,7 +240,7 @@ class Module:
 
 
 class Sequential(Module):
-    """Modules one after the other."""
+    """Modules in sequence."""
 
     def __init__(self, *modules: Union[Module, "OrderedDict[str, Module]"]) -> None:
         super().__init__()
@@ -252,13 +252,13 @@ class Sequential(Module):
                 setattr(self, str(i), each)
 
     def forward(self, x: Any) -> Any:
-        """Each module's result is the next one's input."""
+        """Passes each module's result to the next module."""
         for module in self.children():
             x = module(x)
         return x
 
     def append(self, module: Module) -> "Sequential":
-        """One more at the end."""
+        """Appends a module."""
         setattr(self, str(len(self)), module)
         return self
 
@@ -273,7 +273,7 @@ class Sequential(Module):
 
 
 class ModuleList(Module):
-    """A list of modules whose parameters are known."""
+    """A list of modules whose parameters are registered."""
 
     def __init__(self, modules: Optional[Iterable[Module]] = None) -> None:
         super().__init__()
@@ -281,7 +281,7 @@ class ModuleList(Module):
             self.append(module)
 
     def append(self, module: Module) -> "ModuleList":
-        """One more at the end."""
+        """Appends a module."""
         setattr(self, str(len(self)), module)
         return self
 

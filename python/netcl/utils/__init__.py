@@ -1,4 +1,4 @@
-"""Things around training."""
+"""Utilities for training."""
 
 from . import progress
 

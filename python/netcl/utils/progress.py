@@ -1,4 +1,4 @@
-"""A bar that says how far a loop is: steps a second, time left, and what else is worth seeing."""
+"""A progress bar for loops, with steps per second, remaining time, and other values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def duration(seconds: float) -> str:
-    """``4s``, ``3m 5s``, ``2h 7m``."""
+    """Formats a duration: ``4s``, ``3m 5s``, ``2h 7m``."""
     whole = int(max(seconds, 0) + 0.5)
     if whole < 60:
         return f"{whole}s"
@@ -24,10 +24,11 @@ def _shown(value: Any) -> str:
 
 
 class ProgressBar:
-    """``bar = ProgressBar(total, epoch=1)``; ``bar.update(step, info={"loss": 0.3})`` after each step; ``bar.close()`` at the end, or ``with``.
+    """A progress bar: ``bar = ProgressBar(total, epoch=1)``, ``bar.update(step, info={"loss": 0.3})`` after each step, and ``bar.close()`` at the
+    end, or ``with``.
 
-    On a terminal one line is drawn again, at most eight times a second; elsewhere a line is printed every ten seconds and at the end. ``epoch`` is shown in front, as ``2/10``
-    where ``epochs`` says how many there are. What ``info`` leaves out stays as it was; ``it/s`` in it takes the place of the measured rate.
+    On a terminal, one line is redrawn at most eight times per second. Elsewhere, a line is printed every ten seconds and at the end. ``epoch`` is
+    shown first, as ``2/10`` if ``epochs`` is the total. Values that ``info`` omits are unchanged. ``it/s`` in ``info`` replaces the measured rate.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ProgressBar:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if total < 0:
-            raise ValueError(f"ProgressBar: a total of {total}, expected 0 or more")
+            raise ValueError(f"ProgressBar: total is {total}, expected 0 or more")
         self.total, self.epoch, self.epochs, self.width = total, epoch, epochs, width
         self.file = sys.stderr if file is None else file
         self.step = 0
@@ -53,7 +54,7 @@ class ProgressBar:
         self._closed = False
 
     def update(self, step: Optional[int] = None, info: Optional[Mapping[str, Any]] = None) -> None:
-        """``step`` steps are done; one more than before where none is given."""
+        """Sets the number of completed steps [default: one more than before]."""
         self.step = self.step + 1 if step is None else step
         if info:
             self._info.update(info)
@@ -63,21 +64,21 @@ class ProgressBar:
             self._write(self.line())
 
     def note(self, info: Mapping[str, Any]) -> None:
-        """What is shown from the next step on."""
+        """Sets values to show from the next step on."""
         self._info.update(info)
 
     def starts_at(self, step: int) -> None:
-        """Steps that were done before, which say nothing about the rate."""
+        """Sets the number of steps that were completed earlier; they do not count for the rate."""
         self.step = self._first = step
         self._began = self._clock()
 
     @property
     def rate(self) -> float:
-        """Steps a second so far."""
+        """Steps per second so far."""
         return (self.step - self._first) / max(self._clock() - self._began, 1e-9)
 
     def line(self) -> str:
-        """What is shown now."""
+        """Returns the current line."""
         share = 1.0 if self.total == 0 else min(max(self.step / self.total, 0.0), 1.0)
         filled = int(share * self.width)
         bar = "█" * filled + "·" * (self.width - filled)
@@ -89,7 +90,7 @@ class ProgressBar:
 
     def _write(self, line: str) -> None:
         if self._live:
-            # What is left of a longer line is wiped out.
+            # Spaces overwrite the rest of a longer line.
             self.file.write("\r" + line + " " * (self._length - len(line)))
             self._length = len(line)
         else:
@@ -97,7 +98,7 @@ class ProgressBar:
         self.file.flush()
 
     def close(self) -> None:
-        """The last line stays."""
+        """Ends the bar. The last line remains visible."""
         if self._closed:
             return
         self._closed = True
@@ -109,7 +110,7 @@ class ProgressBar:
             self._write(self.line())
 
     def wrap(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, each of which is a step."""
+        """Yields the items and counts each as a step."""
         for item in items:
             yield item
             self.update()

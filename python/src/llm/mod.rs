@@ -1,4 +1,5 @@
-//! Language models: a thread has the model and its texts; Python asks, hears of text as it comes, and may go on with other things.
+//! Language models. A separate thread owns the model and its sequences. Python sends requests to it and receives text while it is
+//! generated.
 
 mod model;
 mod sampling;

@@ -1,4 +1,4 @@
-//! A language model as Python has it: facts, and a way to ask its thread.
+//! The Python class of a language model: its properties, and requests to its thread.
 
 use super::sampling::{Asked, role, stop_texts};
 use super::stream::{PyStream, Told, hear};
@@ -22,7 +22,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What is known of a loaded model.
+/// Properties of a loaded model.
 struct Facts {
     path: PathBuf,
     family: &'static str,
@@ -54,7 +54,7 @@ fn facts(model: &LoadedModel) -> Facts {
     }
 }
 
-/// A model in a thread of its own.
+/// A model that runs in a separate thread.
 #[pyclass(name = "Model", module = "netcl", frozen)]
 pub struct PyModel {
     tasks: Mutex<Option<Sender<Task>>>,
@@ -62,8 +62,8 @@ pub struct PyModel {
     facts: Facts,
 }
 
-/// How a text ends: new tokens at most, stop texts, whether end tokens are passed over, and whether the last half of the text is read again where
-/// the context is full.
+/// Builds a request: maximum number of new tokens, stop strings, whether end tokens are ignored, and whether a full context is shifted (the
+/// last half of the text is processed again).
 fn request(max: Option<usize>, stop: Vec<String>, ignore_eos: bool, slide: bool) -> Result<Request> {
     let stops = StopTexts::new(stop)?;
     Ok(Request { max, stops, ignore_ends: ignore_eos, slide, ..Request::default() })
@@ -79,7 +79,7 @@ fn activations(name: Option<String>) -> PyResult<Option<Activations>> {
     name.map(named).transpose()
 }
 
-/// Token ids of a prompt: a text, or ids.
+/// A prompt: text or token ids.
 #[derive(FromPyObject)]
 enum Prompt {
     Text(String),
@@ -105,12 +105,12 @@ impl PyModel {
         let sent = tasks.as_ref().map(|tasks| tasks.send(task).is_ok());
         match sent {
             Some(true) => Ok(()),
-            Some(false) => Err(Error::internal("the thread of the model is gone")),
+            Some(false) => Err(Error::internal("the model's thread has ended")),
             None => Err(Error::format("the model is closed")),
         }
     }
 
-    /// Asks for text that comes as a stream.
+    /// Starts a request whose text is streamed.
     fn stream(
         &self,
         py: Python<'_>,
@@ -130,7 +130,7 @@ impl PyModel {
         Ok(PyStream::new(receiver, stop, texts))
     }
 
-    /// Asks for something that comes in one piece.
+    /// Runs a request that returns one result.
     fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -143,18 +143,20 @@ impl PyModel {
             }))
         })?;
         wait(py, move || {
-            receiver.recv().unwrap_or_else(|_| Err(Error::internal("the thread of the model ended")))
+            receiver
+                .recv()
+                .unwrap_or_else(|_| Err(Error::internal("the model's thread ended without a result")))
         })
     }
 }
 
 #[pymethods]
 impl PyModel {
-    /// Loads a GGUF file, a folder in the Hugging Face layout or a run folder. `progress` is called with parameter, device, elements that are loaded
-    /// and elements of all parameters.
+    /// Loads a GGUF file, a folder in the Hugging Face layout or a run folder. `progress` is called with parameter, device, number of
+    /// loaded elements, and number of all elements.
     #[new]
     #[pyo3(signature = (path, devices, dtype=None, context=None, dequantise=false, activations=None, layers=None, adapters=Vec::new(), progress=None))]
-    #[allow(clippy::too_many_arguments)] // as Python calls it
+    #[allow(clippy::too_many_arguments)] // the signature in Python
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -182,8 +184,8 @@ impl PyModel {
             serve(opening, listener, todo, |model| drop(found.send(facts(model))));
         };
         let thread = std::thread::Builder::new().name("netcl-model".into()).spawn(work);
-        let thread =
-            thread.map_err(|e| raised(py, &Error::internal(format!("a thread for a model: {e}"))))?;
+        let thread = thread
+            .map_err(|e| raised(py, &Error::internal(format!("cannot start a thread for the model: {e}"))))?;
         let receiver = Mutex::new(receiver);
         while let Some(told) = hear(py, &receiver, &stop)? {
             if let (Told::Loading(name, device, done, total), Some(progress)) = (told, &progress) {
@@ -192,30 +194,31 @@ impl PyModel {
             }
         }
         let facts = known.try_recv();
-        let facts = facts.map_err(|_| raised(py, &Error::internal("the thread of the model ended")))?;
+        let facts =
+            facts.map_err(|_| raised(py, &Error::internal("the model's thread ended while loading")))?;
         Ok(Self { tasks: Mutex::new(Some(tasks)), thread: Mutex::new(Some(thread)), facts })
     }
-    /// The file, or the folder with its `config.json`.
+    /// The file, or the folder that contains `config.json`.
     #[getter]
     fn path(&self) -> PathBuf {
         self.facts.path.clone()
     }
-    /// The family, by its `model_type`.
+    /// The model's family, a `model_type`.
     #[getter]
     fn family(&self) -> &'static str {
         self.facts.family
     }
-    /// Tokens that it can look at.
+    /// Context length in tokens.
     #[getter]
     fn context(&self) -> usize {
         self.facts.context
     }
-    /// Tokens that its files say it can look at.
+    /// Context length in tokens, according to the model's files.
     #[getter]
     fn trained_context(&self) -> usize {
         self.facts.trained_context
     }
-    /// Tokens of the vocabulary.
+    /// Number of tokens in the vocabulary.
     #[getter]
     fn vocab(&self) -> usize {
         self.facts.vocab
@@ -225,7 +228,7 @@ impl PyModel {
     fn width(&self) -> usize {
         self.facts.width
     }
-    /// Number of its parameters.
+    /// Number of parameters.
     #[getter]
     fn parameters(&self) -> usize {
         self.facts.parameters
@@ -234,19 +237,19 @@ impl PyModel {
     fn _dtype(&self) -> &'static str {
         self.facts.dtype
     }
-    /// Its device, or several between commas.
+    /// Its device, or several devices separated by commas.
     #[getter]
     fn device(&self) -> &str {
         &self.facts.device
     }
-    /// Whether its files have a chat template.
+    /// Whether the model's files contain a chat template.
     #[getter]
     fn has_chat_template(&self) -> bool {
         self.facts.chat
     }
-    /// Goes on behind prompts.
+    /// Generates continuations of prompts.
     #[pyo3(signature = (prompts, max, stop, ignore_eos, special, parallel, sampling))]
-    #[allow(clippy::too_many_arguments)] // as Python calls it
+    #[allow(clippy::too_many_arguments)] // the signature in Python
     fn generate(
         &self,
         py: Python<'_>,
@@ -276,7 +279,7 @@ impl PyModel {
             }
         })
     }
-    /// Answers the last of these messages: role and text each.
+    /// Answers the last of the given messages. Each is a pair of role and text.
     #[pyo3(signature = (messages, max, stop, ignore_eos, sampling))]
     fn answer(
         &self,
@@ -296,7 +299,7 @@ impl PyModel {
             worker.answer(messages, sampler, request(max, stop, ignore_eos, false)?, listener)
         })
     }
-    /// The hidden states behind the last norm of a text's tokens: f32 in bytes, (T, C).
+    /// Computes the hidden states after the last norm for a text's tokens: f32 as bytes, (T, C).
     fn features<'py>(&self, py: Python<'py>, prompt: Prompt, special: bool) -> PyResult<Bound<'py, PyBytes>> {
         let rows = self.ask(py, move |worker| {
             let ids = prompt.ids(worker.model, special)?;
@@ -305,7 +308,8 @@ impl PyModel {
         let bytes: Vec<u8> = rows.iter().flat_map(|v| v.to_le_bytes()).collect();
         Ok(PyBytes::new(py, &bytes))
     }
-    /// Ids of a text; with `special`, names of control tokens are those tokens. With `prompt` what the tokenizer puts before every text comes first.
+    /// Tokenizes a text. With `special`, names of control tokens are parsed as these tokens. With `prompt`, the result starts with the
+    /// tokens that the tokenizer puts before every text.
     fn tokenize(&self, py: Python<'_>, text: String, special: bool, prompt: bool) -> PyResult<Vec<u32>> {
         self.ask(py, move |worker| {
             let specials = if special { Specials::Parsed } else { Specials::Plain };
@@ -313,15 +317,15 @@ impl PyModel {
             if prompt { tokenizer.encode_prompt(&text, specials) } else { tokenizer.encode(&text, specials) }
         })
     }
-    /// The text of ids.
+    /// Converts ids to text.
     fn detokenize(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<String> {
         self.ask(py, move |worker| worker.model.tokenizer()?.decode(&ids))
     }
-    /// Frees the model, behind what it is at.
+    /// Frees the model after its current work.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
-        wait(py, move || thread.join().map_err(|_| Error::internal("the thread of the model failed")))
+        wait(py, move || thread.join().map_err(|_| Error::internal("the model's thread failed")))
     }
 }

@@ -1,4 +1,4 @@
-//! How tokens are drawn, by the names that users of llama.cpp know.
+//! Sampling settings under llama.cpp's names.
 
 use netcl::llm::Tokenizer;
 use netcl::llm::grammar::Grammars;
@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// What text has to follow.
+/// The constraint that generated text must follow.
 enum Following {
     Nothing,
     Lark(String),
@@ -16,7 +16,7 @@ enum Following {
     Schema(serde_json::Value),
 }
 
-/// What was asked for, to be put over what a model's files say.
+/// Requested settings, to be applied over the settings from the model's files.
 pub struct Asked {
     changes: Vec<Change>,
     bound: Following,
@@ -24,7 +24,7 @@ pub struct Asked {
 
 type Change = Box<dyn FnOnce(&mut Sampling) + Send>;
 
-/// Names that are taken, for the message about another one.
+/// Supported names, for the error about an unknown name.
 const NAMES: [&str; 30] = [
     "temperature",
     "top_k",
@@ -65,7 +65,7 @@ where
     Box::new(move |sampling| *to(sampling) = value)
 }
 
-/// One setting. `None` where there is none of this name.
+/// Parses one setting. Returns `None` if the name is unknown.
 fn change(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Change>> {
     Ok(Some(match name {
         "temperature" | "temp" => set(value.extract()?, |s| &mut s.temperature),
@@ -111,7 +111,7 @@ fn mirostat(version: u8) -> PyResult<Mirostat> {
     found.ok_or_else(|| PyValueError::new_err(format!("mirostat is {version}; it must be 0, 1 or 2")))
 }
 
-/// A dictionary, or pairs, of token and what is added to its logit.
+/// Parses logit biases: a dictionary or pairs of token and bias.
 fn biases(value: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
     match value.cast::<PyDict>() {
         Ok(dict) => dict.items().extract(),
@@ -119,7 +119,7 @@ fn biases(value: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
     }
 }
 
-/// Names in a list, or in a text with semicolons.
+/// Parses names given as a list or as a string with semicolons.
 fn chain(value: &Bound<'_, PyAny>) -> PyResult<Vec<Step>> {
     let text = match value.cast::<PyString>() {
         Ok(text) => text.to_string(),
@@ -128,17 +128,18 @@ fn chain(value: &Bound<'_, PyAny>) -> PyResult<Vec<Step>> {
     Step::chain(&text).map_err(|e| PyValueError::new_err(e.message().to_owned()))
 }
 
-/// A schema as JSON text, or as what `json.dumps` takes.
+/// Parses a schema: JSON text, or an object that `json.dumps` accepts.
 fn schema(value: &Bound<'_, PyAny>) -> PyResult<serde_json::Value> {
     let text = match value.cast::<PyString>() {
         Ok(text) => text.to_string(),
         Err(_) => value.py().import("json")?.call_method1("dumps", (value,))?.extract()?,
     };
-    serde_json::from_str(&text).map_err(|e| PyTypeError::new_err(format!("the JSON schema is no JSON: {e}")))
+    serde_json::from_str(&text)
+        .map_err(|e| PyTypeError::new_err(format!("the JSON schema is not valid JSON: {e}")))
 }
 
 impl Asked {
-    /// From keyword arguments; those that are `None` were not given.
+    /// Parses keyword arguments. `None` means that an argument was not given.
     pub fn new(given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut asked = Self { changes: Vec::new(), bound: Following::Nothing };
         for (name, value) in given {
@@ -155,14 +156,14 @@ impl Asked {
                         .map_err(|e| PyTypeError::new_err(format!("{name}: {}", e.value(value.py()))))?;
                     asked.changes.push(found.ok_or_else(|| {
                         let names = NAMES.join(", ");
-                        PyTypeError::new_err(format!("no setting {name:?}; there are {names}"))
+                        PyTypeError::new_err(format!("no setting {name:?}; expected one of {names}"))
                     })?);
                     continue;
                 }
             };
             if !matches!(asked.bound, Following::Nothing) {
                 return Err(PyTypeError::new_err(
-                    "grammar, regex and json_schema: text can follow one of them, not several",
+                    "grammar, regex and json_schema cannot be combined; give one of them",
                 ));
             }
             asked.bound = bound;
@@ -170,7 +171,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// A sampler with that over `base`.
+    /// Builds a sampler from `base` with these settings applied.
     pub fn sampler(self, base: &Sampling, tokenizer: &Tokenizer) -> Result<Sampler> {
         let mut sampling = Sampling { seed: 0, ..base.clone() };
         self.changes.into_iter().for_each(|change| change(&mut sampling));
@@ -186,7 +187,7 @@ impl Asked {
     }
 }
 
-/// Texts that end a text: one, or several.
+/// Parses stop strings: one or several.
 pub fn stop_texts(stop: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     let Some(stop) = stop.filter(|stop| !stop.is_none()) else { return Ok(Vec::new()) };
     match stop.cast::<PyString>() {
@@ -195,7 +196,7 @@ pub fn stop_texts(stop: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     }
 }
 
-/// A role by its name.
+/// Parses the name of a role.
 pub fn role(name: &str) -> Result<netcl::llm::engine::Role> {
     use netcl::llm::engine::Role;
     match name {

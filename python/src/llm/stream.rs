@@ -1,4 +1,4 @@
-//! Text on its way from the model's thread to Python.
+//! Streams text from the model's thread to Python.
 
 use crate::edge::{raised, run};
 use netcl::device::Error;
@@ -9,35 +9,35 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long Ctrl-C may go unnoticed.
+/// Maximum delay before Ctrl-C is noticed.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// What a text became.
+/// A generated text.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
     pub text: String,
     pub tokens: Vec<u32>,
     pub finish: &'static str,
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that were in the cache already.
+    /// Prompt tokens that were already in the cache.
     pub reused_tokens: usize,
     pub prompt_seconds: f64,
     pub seconds: f64,
 }
 
-/// What the model's thread tells.
+/// A message from the model's thread.
 pub enum Told {
-    /// Text of the n-th prompt.
+    /// New text for the n-th prompt.
     Text(usize, String),
-    /// How far loading is: parameter, device, elements on their device, of all.
+    /// Progress of loading: parameter, device, elements loaded, all elements.
     Loading(String, String, u64, u64),
-    /// The n-th prompt is done.
+    /// The n-th prompt is complete.
     Done(usize, Made),
-    /// It went wrong.
+    /// The request failed.
     Failed(Error),
 }
 
-/// The next thing that is told, or an exception: that of Ctrl-C, of an error, or none at the end.
+/// Waits for the next message. Returns `None` at the end, and raises errors and Ctrl-C as exceptions.
 pub fn hear(py: Python<'_>, receiver: &Mutex<Receiver<Told>>, stop: &AtomicBool) -> PyResult<Option<Told>> {
     loop {
         let heard =
@@ -53,7 +53,7 @@ pub fn hear(py: Python<'_>, receiver: &Mutex<Receiver<Told>>, stop: &AtomicBool)
     }
 }
 
-/// Text as it comes: pairs of the prompt's number and text. Ended early, or dropped, the model stops behind the token it is at.
+/// Streams text as pairs of prompt number and text. If the stream is stopped or dropped, the model stops after the current token.
 #[pyclass(name = "Stream", module = "netcl", frozen)]
 pub struct PyStream {
     receiver: Mutex<Receiver<Told>>,
@@ -94,11 +94,11 @@ impl PyStream {
             }
         }
     }
-    /// The model stops behind the token it is at.
+    /// Stops the model after the current token.
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-    /// What the texts became, `None` for those that are not done.
+    /// Returns the generated texts, with `None` for those that are not complete.
     fn results<'py>(&self, py: Python<'py>) -> PyResult<Vec<Option<Bound<'py, PyDict>>>> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |made: &Made| {

@@ -1,4 +1,4 @@
-//! The thread that has a model: texts borrow it, so it does not move.
+//! The thread that owns a model. Sequences borrow the model, so it must not move.
 
 use super::stream::{Made, Told};
 use crate::edge::guarded;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
-/// What a model is loaded from, and how.
+/// Source and options for loading a model.
 pub struct Opening {
     pub path: PathBuf,
     pub adapters: Vec<(PathBuf, f32)>,
@@ -29,17 +29,17 @@ pub struct Opening {
     pub layers: Option<Vec<usize>>,
 }
 
-/// Something to do with the model.
+/// A task to run with the model.
 pub type Task = Box<dyn for<'w, 'm> FnOnce(&'w mut Worker<'m>) + Send>;
 
-/// A model and the texts that go on from call to call.
+/// A model, and the session and chat that continue from call to call.
 pub struct Worker<'m> {
     pub model: &'m LoadedModel,
     session: Option<Session<'m>>,
     chat: Option<Conversation<'m>>,
 }
 
-/// Who hears of a text, and whether it is to end.
+/// Receiver of a text, and the flag that stops its generation.
 pub struct Listener {
     pub tell: Sender<Told>,
     pub stop: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ impl Listener {
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
-    /// Text of prompt `at`. Nobody listening is no error: the text ends with the next token.
+    /// Sends text of prompt `at`. If the receiver is gone, generation stops at the next token without an error.
     fn text(&self, at: usize, text: &str) {
         if self.tell.send(Told::Text(at, text.to_owned())).is_err() {
             self.stop.store(true, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Listener {
     fn done(&self, at: usize, made: Made) {
         drop(self.tell.send(Told::Done(at, made)));
     }
-    /// Does something, of which an error is told.
+    /// Runs `work` and reports its error.
     pub fn guard(&self, work: impl FnOnce() -> Result<()>) {
         if let Err(error) = guarded(work) {
             drop(self.tell.send(Told::Failed(error)));
@@ -66,7 +66,7 @@ impl Listener {
     }
 }
 
-/// Loads a model and does what is asked for until nobody can ask any more.
+/// Loads a model and runs tasks until no more can arrive.
 pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: impl FnOnce(&LoadedModel)) {
     let load = || {
         let options = Options {
@@ -81,7 +81,7 @@ pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: imp
                 told.tell.send(Told::Loading(p.name.into(), p.device.into(), p.done, p.total)).is_ok();
             match heard && !told.stopped() {
                 true => Ok(()),
-                false => Err(Error::format("loading was ended")),
+                false => Err(Error::format("loading was canceled")),
             }
         };
         LoadedModel::open_adapted(&opening.path, &opening.adapters, &opening.devices, options, &mut progress)
@@ -91,7 +91,7 @@ pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: imp
         Err(error) => return drop(told.tell.send(Told::Failed(error))),
     };
     ready(&model);
-    // Whoever waits for that hears that nothing more is to come.
+    // Tells the receiver that no more messages will arrive.
     drop(told);
     let mut worker = Worker { model: &model, session: None, chat: None };
     tasks.into_iter().for_each(|task| task(&mut worker));
@@ -110,7 +110,7 @@ fn made(g: Generated) -> Made {
 }
 
 impl<'m> Worker<'m> {
-    /// Goes on behind a prompt.
+    /// Continues one prompt.
     pub fn continue_one(
         &mut self,
         ids: &[u32],
@@ -129,12 +129,12 @@ impl<'m> Worker<'m> {
         let mut watch = Watch { text: &mut text, stop: &|| listener.stopped() };
         let generated = session.generate(ids, &mut sampler, request, &mut watch)?;
         listener.done(0, made(generated));
-        // One that failed is not used again.
+        // A session that failed is not used again.
         self.session = Some(session);
         Ok(())
     }
 
-    /// Answers the last of these messages.
+    /// Answers the last of the given messages.
     pub fn answer(
         &mut self,
         mut messages: Vec<(Role, String)>,
@@ -144,7 +144,7 @@ impl<'m> Worker<'m> {
     ) -> Result<()> {
         let Some((Role::User, last)) = messages.pop() else {
             return Err(Error::format(
-                "chat: the last message is not the user's, and so nothing is to be answered",
+                "chat: the last message is not the user's, so there is nothing to answer",
             ));
         };
         let mut chat = match self.chat.take() {
@@ -163,7 +163,7 @@ impl<'m> Worker<'m> {
         Ok(())
     }
 
-    /// Goes on behind several prompts at the same time.
+    /// Continues several prompts at the same time.
     pub fn continue_all(&mut self, jobs: Vec<Job>, parallel: usize, listener: &Listener) -> Result<()> {
         let mut options = EngineOptions {
             texts: parallel.min(jobs.len().max(1)),
@@ -172,7 +172,7 @@ impl<'m> Worker<'m> {
         };
         options.tokens = Some(room(&jobs, options, self.model.context()));
         let mut engine = match self.model.engine(options, Speculation::Off) {
-            // With less room some wait for others.
+            // With a smaller cache, some sequences wait for others.
             Err(e) if e.kind() == ErrorKind::Memory => {
                 self.model.engine(EngineOptions { tokens: None, ..options }, Speculation::Off)?
             }
@@ -216,26 +216,26 @@ impl<'m> Worker<'m> {
         Ok(())
     }
 
-    /// The hidden states behind the last norm of a text's tokens, (T, C) in f32, row by row.
+    /// Computes the hidden states after the last norm for a text's tokens: (T, C) in f32, row-major.
     pub fn features(&self, ids: &[u32]) -> Result<Vec<f32>> {
         let context = self.model.context();
         if ids.is_empty() || ids.len() > context {
             return Err(Error::format(format!(
-                "embed: a text of {} tokens, expected 1 to {context}, the context",
+                "embed: a text has {} tokens, expected 1 to {context} (the context length)",
                 ids.len()
             )));
         }
         let decoder = self.model.decoder();
         no_grad(|| {
             let device = decoder.spans().next().map(|span| span.device.clone());
-            let device = device.ok_or_else(|| Error::internal("a model on no device"))?;
+            let device = device.ok_or_else(|| Error::internal("the model has no device"))?;
             let ids = Tensor::from_u32(&device, [1, ids.len()], ids)?;
             decoder.features(&ids, Mode::eval())?.to_vec()
         })
     }
 }
 
-/// Tokens of a cache in which the longest texts that run at the same time have room, with pages that are not full.
+/// Returns the cache size in tokens for the longest sequences that run at the same time, including partly filled pages.
 fn room(jobs: &[Job], options: EngineOptions, context: usize) -> usize {
     let length = |job: &Job| {
         let end = job.request.max.map_or(context, |max| job.prompt.len().saturating_add(max));

@@ -1,4 +1,4 @@
-//! What is timed: kernels that need no vendor, at sizes whose data no cache holds.
+//! Cases to time: kernels that do not need a vendor's GPU, with data that exceeds all caches.
 
 use crate::measure::Case;
 use netcl_kernel::Kernel;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 type Family = fn(&Device) -> Result<Vec<Case>>;
 
-/// All cases, made one family after the other, so that their memory is not needed at once.
+/// All cases, created one family after the other, so that their memory is not needed at the same time.
 pub const FAMILIES: &[(&str, Family)] = &[
     ("products", products),
     ("moves", moves),
@@ -28,7 +28,7 @@ pub const FAMILIES: &[(&str, Family)] = &[
     ("steps", steps),
 ];
 
-/// Normally distributed values, a million of them over and over.
+/// Creates normally distributed values by repeating a million of them.
 fn random(device: &Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
     let count: usize = shape.iter().product();
     let drawn = Generator::new(1).normal(count.min(1 << 20), 0.0, 1.0);
@@ -48,10 +48,10 @@ static TILE: Kernel = Kernel::new(
     netcl_kernel::cl_file!("../../src/ops/include/tickets.cl"),
     netcl_kernel::cl_file!("../../src/ops/matmul/algorithms/matmul_tile_async.cl"),
 ])
-// As the op builds its large tile: two groups of 256 on a multiprocessor.
+// The same option as for the op's large tile: two groups of 256 per multiprocessor.
 .options(|device| if device.vendor.starts_with("NVIDIA") { "-cl-nv-maxrregcount=128" } else { "" });
 
-/// BM, BN, TM, TN, BK: tiles of C of a group and of an item, steps of the sum in local memory.
+/// BM, BN, TM, TN, BK: tile of C per group and per work-item, and steps of the sum in local memory.
 const TILES: [[usize; 5]; 10] = [
     [128, 128, 8, 8, 16],
     [128, 128, 8, 8, 8],
@@ -65,7 +65,7 @@ const TILES: [[usize; 5]; 10] = [
     [32, 32, 4, 4, 16],
 ];
 
-/// One product of two square matrices with this tile.
+/// Multiplies two square matrices with this tile.
 fn product(a: &Tensor, b: &Tensor, tile: [usize; 5]) -> Result<()> {
     let ([m, k], [_, n]) = (a.dims2()?, b.dims2()?);
     let c = Tensor::empty(a.device(), [m, n], a.dtype())?;
@@ -80,7 +80,7 @@ fn product(a: &Tensor, b: &Tensor, tile: [usize; 5]) -> Result<()> {
     let launch = launch.write(c.storage()).write(c.storage()).scalar(0usize).scalar(0usize);
     let launch = [m, n, k, 1].into_iter().fold(launch, |l, v| l.scalar(v as i32));
     let launch = [0, 0, 0, 0, k, 1, n, 1usize].into_iter().fold(launch, |l, v| l.scalar(v));
-    // Every tile is summed by a group of its own: no tail.
+    // Each tile is summed by its own group, so there is no tail.
     let tiles = m.div_ceil(bm) * n.div_ceil(bn);
     let launch = launch.scalar(k as i32).scalar(tiles as i32).scalar(1).scalar(1.0f32).scalar(0);
     launch.groups3([tiles, 1, 1]).run()
@@ -146,7 +146,7 @@ fn reductions(device: &Device) -> Result<Vec<Case>> {
     Ok(vec![rows, columns, all, case("argmax of rows", move || a.argmax(-1))])
 }
 
-/// Forward and backward of `op` on `x`.
+/// Builds a run of forward and backward of `op` on `x`.
 fn both(x: Tensor, op: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Result<impl Fn() -> Result<()>> {
     let dy = random(x.device(), op(&x)?.dims(), x.dtype())?;
     let x = x.parameter("x");

@@ -1,10 +1,10 @@
-//! Device time of each launch of netcl's portable kernels, one line of JSON each: what the time model is held against.
+//! Prints the device time of each launch of netcl's portable kernels as one line of JSON. The time model is compared with these times.
 //!
 //!     cargo run --release -p netcl-tensor --example kernel_times [-- FAMILY[/CASE]] > times.jsonl
 //!
-//! On `NETCL_TEST_DEVICE` (`auto`). Kernels made for one vendor are left out: the device is opened as one that has no
-//! compute capability. Before each repetition more memory is read than any cache holds. On a simulated device
-//! (`sim:h200`) the time is the model's, counted on some of each launch's groups: `NETCL_SIM_SAMPLE`, 16 where it is not set.
+//! It runs on `NETCL_TEST_DEVICE` [default: `auto`]. Kernels for one vendor are excluded: the device is opened without its compute
+//! capability. Before each repetition, more memory is read than any cache holds. On a simulated device (`sim:h200`), the time is the
+//! model's, counted on a sample of each launch's groups: `NETCL_SIM_SAMPLE` [default: 16].
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let scratch = measure::Scratch::new(&device)?;
     for (_, family) in cases::FAMILIES.iter().filter(|(name, _)| name.contains(wanted)) {
         for case in family(&device)?.iter().filter(|case| case.name.contains(part)) {
-            // One that cannot be built or launched takes nothing from the others.
+            // If a case cannot be built or launched, the others still run.
             if let Err(e) = measure::measure(&device, &scratch, case, |line| println!("{line}")) {
                 eprintln!("{}: {e}", case.name);
             }

@@ -1,4 +1,4 @@
-//! Launches of a case, timed.
+//! Times the launches of a case.
 
 use netcl_device::fault::{FaultDriver, Plan};
 use netcl_device::{LaunchTime, open_driver};
@@ -7,29 +7,29 @@ use netcl_tensor::{DType, Device, Error, Result, Settings, Tensor};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Repetitions on a device; the median counts. A simulated one takes as long every time.
+/// Repetitions on a device; the median is used. A simulated device always takes the same time.
 const REPEATS: usize = 9;
 /// Groups of a launch that a simulated device runs.
 const SAMPLE: u64 = 16;
-/// Values of one kernel's parameters that are tried.
+/// Maximum number of values of one kernel's parameters to try.
 const CANDIDATES: usize = 8;
 
 /// A computation whose launches are timed.
 pub struct Case {
-    /// Its name.
+    /// Name of the case.
     pub name: String,
-    /// Kernels whose parameters are gone through, one after the other.
+    /// Kernels whose parameters are swept, one after the other.
     pub sweep: Vec<&'static str>,
-    /// What stays: a kernel, or a choice among kernels, and its parameters.
+    /// Fixed parameters of kernels and of choices between kernels.
     pub fixed: Vec<(&'static str, Params)>,
-    /// What tells this case from others of the same name.
+    /// Distinguishes this case from others with the same name.
     pub variant: Params,
-    /// Enqueues it once.
+    /// Enqueues the computation once.
     pub run: Box<dyn Fn() -> Result<()>>,
 }
 
 impl Case {
-    /// A case that goes through the parameters of no kernel.
+    /// Creates a case without a parameter sweep.
     pub fn new(name: impl Into<String>, run: impl Fn() -> Result<()> + 'static) -> Self {
         Self {
             name: name.into(),
@@ -39,12 +39,12 @@ impl Case {
             run: Box::new(run),
         }
     }
-    /// Goes through the parameters of these kernels.
+    /// Sweeps the parameters of these kernels.
     pub fn sweep(mut self, kernels: &[&'static str]) -> Self {
         self.sweep = kernels.to_vec();
         self
     }
-    /// Uses these parameters.
+    /// Fixes these parameters.
     pub fn fixed(mut self, kernel: &'static str, params: &[(&str, i64)]) -> Self {
         self.fixed.push((kernel, params.iter().map(|(n, v)| ((*n).into(), *v)).collect()));
         self
@@ -54,27 +54,27 @@ impl Case {
 /// One launch of a case.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Line {
-    /// The case.
+    /// Name of the case.
     pub case: String,
     /// The kernel whose parameters differ from the default, or empty.
     pub swept: String,
-    /// These parameters.
+    /// The swept parameters.
     pub variant: BTreeMap<String, i64>,
-    /// Number of the launch within the case.
+    /// Index of the launch in the case.
     pub index: usize,
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
     /// Work-items in each dimension.
     pub global: [usize; 3],
     /// Work-items of a group in each dimension.
     pub local: [usize; 3],
-    /// Median, microseconds.
+    /// Median in microseconds.
     pub us: f64,
-    /// The shortest.
+    /// Minimum in microseconds.
     pub min_us: f64,
 }
 
-/// Opens the device `name` without its vendor's own instructions, with nothing kept from earlier runs.
+/// Opens the device `name` without vendor-specific instructions, and without cached results of earlier runs.
 pub fn open(name: &str, settings: Settings) -> Result<Device> {
     let mut settings = Settings { cache_dir: None, ..settings };
     settings.sim.sample = settings.sim.sample.or(Some(SAMPLE));
@@ -85,11 +85,12 @@ pub fn open(name: &str, settings: Settings) -> Result<Device> {
     Ok(Device::from_driver(Box::new(driver), settings))
 }
 
-/// What is read to empty the caches.
+/// Memory that is read to flush the caches.
 pub struct Scratch(Option<Tensor>);
 
 impl Scratch {
-    /// Four times the last cache, at least 256 MiB; nothing on a simulated device, whose caches forget by themselves.
+    /// Allocates four times the size of the last-level cache, at least 256 MiB. A simulated device needs nothing, because its caches start
+    /// empty.
     pub fn new(device: &Device) -> Result<Self> {
         let c = device.capabilities();
         if c.simulated {
@@ -106,7 +107,7 @@ impl Scratch {
     }
 }
 
-/// Times the case as it is, and with each candidate of the kernels it goes through.
+/// Times the case with its defaults, and with each candidate of the swept kernels.
 pub fn measure(device: &Device, scratch: &Scratch, case: &Case, mut line: impl FnMut(String)) -> Result<()> {
     let tuning = Tuning::of(device);
     for (kernel, params) in &case.fixed {
@@ -121,7 +122,7 @@ pub fn measure(device: &Device, scratch: &Scratch, case: &Case, mut line: impl F
     if case.sweep.is_empty() {
         print(lines_of(device, scratch, case, "", &case.variant)?)?;
     } else {
-        // Candidates are known once a kernel was launched.
+        // Candidates are known after a kernel was launched once.
         (case.run)()?;
     }
     for kernel in &case.sweep {
@@ -155,7 +156,7 @@ fn lines_of(
         let ran = (case.run)();
         let launches = device.stop_profile_each()?;
         ran.map_err(|e| e.context(format!("{} {variant:?}", case.name)))?;
-        // The first builds kernels and warms up.
+        // The first run builds kernels and warms up.
         if simulated || i > 0 {
             runs.push(launches);
         }

@@ -1,4 +1,4 @@
-//! The expressions that users write.
+//! Expressions, as users write them.
 
 use super::node::{Kind, Nodes, Reduction, binary_row, unary_of, unary_row};
 use super::show;
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-/// A tensor that is not computed yet: a node of a tree. Methods are those of [`Tensor`](crate::Tensor); shapes broadcast.
+/// A deferred tensor: a node of an expression tree. Its methods are those of [`Tensor`](crate::Tensor), and shapes are broadcast.
 #[derive(Clone)]
 pub struct Expr {
     nodes: Rc<RefCell<Nodes>>,
@@ -34,15 +34,15 @@ impl Expr {
         let id = nodes.borrow_mut().input(number, shape);
         Self { nodes: Rc::clone(nodes), id }
     }
-    /// Its node.
+    /// Returns its node.
     ///
     /// # Errors
-    /// `Unsupported` where it belongs to another tree.
+    /// `Unsupported` if it belongs to another tree.
     pub(super) fn of(&self, nodes: &Rc<RefCell<Nodes>>) -> Result<usize> {
         match Rc::ptr_eq(&self.nodes, nodes) {
             true => Ok(self.id),
             false => Err(Error::unsupported(
-                "fuse: an expression of another call, expected one made of this call's inputs",
+                "fuse: the expression belongs to another call, expected one built from this call's inputs",
             )),
         }
     }
@@ -55,46 +55,46 @@ impl Expr {
         Ok(Self { nodes: Rc::clone(&self.nodes), id })
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> Shape {
         self.nodes.borrow().shape(self.id).clone()
     }
-    /// A number, in the tree of this expression.
+    /// Creates a constant in the tree of this expression.
     #[must_use]
     pub fn number(&self, value: f32) -> Self {
         let id = self.nodes.borrow_mut().number(value);
         Self { nodes: Rc::clone(&self.nodes), id }
     }
-    /// The element-wise op of this name with its scalars, as it is called.
+    /// Applies the elementwise op with this name and its scalars.
     ///
     /// # Errors
-    /// `Unsupported` where there is none, or it has another number of scalars.
+    /// `Unsupported` if the op does not exist or has another number of scalars.
     pub fn unary(&self, name: &str, scalars: &[f32]) -> Result<Self> {
         let row = unary_row(name)?;
         let expected = unary_of(row).scalars.len();
         if expected != scalars.len() {
             let given = scalars.len();
-            return Err(Error::unsupported(format!("{name}: {given} scalars given, expected {expected}")));
+            return Err(Error::unsupported(format!("{name}: got {given} scalars, expected {expected}")));
         }
         let mut bits = [0; 2];
         bits.iter_mut().zip(scalars).for_each(|(b, s)| *b = s.to_bits());
         self.made(Kind::Unary(row, bits), &[])
     }
-    /// The element-wise op of two tensors of this name.
+    /// Applies the elementwise op of two tensors with this name.
     ///
     /// # Errors
-    /// `Unsupported` where there is none; `Shape`.
+    /// `Unsupported` if the op does not exist; `Shape` if the shapes cannot be broadcast.
     pub fn binary(&self, name: &str, other: &Self) -> Result<Self> {
         self.made(Kind::Binary(binary_row(name)?), &[other])
     }
     unary!(neg, exp, log, sqrt, rsqrt, tanh, sigmoid, relu, silu, gelu, gelu_tanh, abs, square, sin, cos, softplus, hard_swish, mish;
         add_scalar, mul_scalar, rsub_scalar, rdiv_scalar, pow_scalar, leaky_relu, elu);
     binary!(add, sub, mul, div, maximum, minimum);
-    /// `x - s`.
+    /// Computes `x - s`.
     pub fn sub_scalar(&self, s: f32) -> Result<Self> {
         self.add_scalar(-s)
     }
-    /// `x / s`.
+    /// Computes `x / s`.
     pub fn div_scalar(&self, s: f32) -> Result<Self> {
         self.mul_scalar(1.0 / s)
     }
@@ -103,46 +103,46 @@ impl Expr {
         self.unary("clamp", &[low, high])
     }
 
-    /// 1 where `self == other`, else 0. Values are those inside of the kernel, which are not rounded.
+    /// Returns 1 where `self == other`, else 0. Compares the unrounded values in the kernel.
     pub fn eq(&self, other: &Self) -> Result<Self> {
         self.made(Kind::Compare(0), &[other])
     }
-    /// 1 where `self < other`, else 0.
+    /// Returns 1 where `self < other`, else 0.
     pub fn lt(&self, other: &Self) -> Result<Self> {
         self.made(Kind::Compare(1), &[other])
     }
-    /// 1 where `self <= other`, else 0.
+    /// Returns 1 where `self <= other`, else 0.
     pub fn le(&self, other: &Self) -> Result<Self> {
         self.made(Kind::Compare(2), &[other])
     }
-    /// 1 where `self > other`, else 0.
+    /// Returns 1 where `self > other`, else 0.
     pub fn gt(&self, other: &Self) -> Result<Self> {
         other.lt(self)
     }
-    /// 1 where `self >= other`, else 0.
+    /// Returns 1 where `self >= other`, else 0.
     pub fn ge(&self, other: &Self) -> Result<Self> {
         other.le(self)
     }
-    /// `a` where this mask is not 0, else `b`.
+    /// Returns `a` where this mask is nonzero, else `b`.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
         self.made(Kind::Where, &[a, b])
     }
-    /// `value` where `mask` is not 0, else this.
+    /// Returns `value` where `mask` is nonzero, else this value.
     pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self> {
         mask.where_cond(&self.number(value), self)
     }
-    /// Rounded to what a storage type keeps; integers to the nearest. The gradient passes as it is.
+    /// Rounds to what a storage type can represent; integers are rounded to the nearest. The gradient passes unchanged.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         self.made(Kind::Cast(dtype), &[])
     }
-    /// The same values, through which no gradient flows.
+    /// Returns the same values, but stops gradients.
     pub fn detach(&self) -> Self {
         self.made(Kind::Detach, &[]).unwrap_or_else(|_| self.clone())
     }
-    /// The same values in a larger shape.
+    /// Broadcasts the values to a larger shape.
     ///
     /// # Errors
-    /// `Shape` where this one does not broadcast to it.
+    /// `Shape` if this shape does not broadcast to it.
     pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self> {
         let id = self.nodes.borrow_mut().expanded(self.id, &shape.into())?;
         Ok(Self { nodes: Rc::clone(&self.nodes), id })
@@ -154,40 +154,40 @@ impl Expr {
         for axis in axes {
             let bit = 1 << (shape.rank() - 1 - shape.axis(name, *axis)?);
             if mask & bit != 0 {
-                return Err(Error::shape(format!("{name}: axes {axes:?} name one axis twice")));
+                return Err(Error::shape(format!("{name}: axes {axes:?} contain the same axis twice")));
             }
             mask |= bit;
         }
         let id = self.nodes.borrow_mut().reduced(how, self.id, mask)?;
         Ok(Self { nodes: Rc::clone(&self.nodes), id })
     }
-    /// Sum over `axes`, all of them where none are given, which stay as size 1.
+    /// Sums over `axes`, or over all axes if none are given. They remain with size 1.
     pub fn sum(&self, axes: &[isize]) -> Result<Self> {
         self.reduced("sum", Reduction::Sum, axes)
     }
-    /// Maximum over `axes`, which stay as size 1; NaN where an element is. Ties share the gradient.
+    /// Computes the maximum over `axes`, which remain with size 1. NaN if an element is NaN. Ties share the gradient.
     pub fn max(&self, axes: &[isize]) -> Result<Self> {
         self.reduced("max", Reduction::Max, axes)
     }
-    /// Mean over `axes`, which stay as size 1.
+    /// Computes the mean over `axes`, which remain with size 1.
     pub fn mean(&self, axes: &[isize]) -> Result<Self> {
         let sum = self.sum(axes)?;
         let terms = self.shape().count() as f32 / sum.shape().count() as f32;
         sum.mul_scalar(1.0 / terms)
     }
-    /// Mean of the squared distances from the mean over `axes`, which stay as size 1.
+    /// Computes the mean squared difference from the mean over `axes`, which remain with size 1.
     pub fn variance(&self, axes: &[isize]) -> Result<Self> {
         self.sub(&self.mean(axes)?)?.square()?.mean(axes)
     }
-    /// Softmax over the last axis.
+    /// Computes the softmax over the last axis.
     pub fn softmax(&self) -> Result<Self> {
-        // The maximum cancels out, so that its gradient is 0.
+        // The maximum cancels out, so its gradient is 0.
         let e = self.sub(&self.max(&[-1])?.detach())?.exp()?;
         e.div(&e.sum(&[-1])?)
     }
 }
 
-/// The tree.
+/// Shows the tree.
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&show::tree(&self.nodes.borrow(), &[self.id]))

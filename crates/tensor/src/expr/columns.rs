@@ -1,12 +1,13 @@
-//! The text of a kernel that reduces axes in the middle or in front: each work-item has `CHUNK` neighbouring columns and walks down the
-//! rows of its part, `DEEP` at a time, so that memory is read as it lies. What else is wanted of the same elements is written on the way.
+//! Source of a kernel that reduces axes in the middle or in front. Each work-item has `CHUNK` neighboring columns and processes the rows of
+//! its part in order, `DEEP` at a time, so that memory is read contiguously. Other results of the same elements are written in the same
+//! walk.
 
 use super::emit::{Emitter, Form};
 use super::node::{Kind, Nodes, Reduction};
 use super::plan::Job;
 use std::fmt::Write as _;
 
-/// The kernel as text, with `NAME` for its name. Reductions are (rows, parts, inner) in f32.
+/// Generates the kernel's source, with `NAME` for its name. Reductions are (rows, parts, inner) in f32.
 pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     let mut emitter = Emitter::new(nodes, job, form);
     let reductions: Vec<(usize, Reduction, usize)> = job
@@ -52,7 +53,7 @@ pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     emitter.out
 }
 
-/// The columns' elements of one row.
+/// Emits the loop over the columns' elements of one row.
 fn walked(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], row: &str) {
     let _ = write!(emitter.out, "const ulong down = {row}; ");
     for i in 0..emitter.form.leaves.len() {
@@ -90,7 +91,7 @@ fn stored(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)]) {
         let Some(y) = emitter.job.outputs.iter().position(|output| output == id) else { continue };
         let _ = match how {
             Reduction::Sum => writeln!(emitter.out, "const FV v{id} = s{id}[u];"),
-            // What is no size is a NaN, which a sum with it is.
+            // A maximum that is NaN is restored from the collected NaN bits.
             Reduction::Max => writeln!(
                 emitter.out,
                 "const FV v{id} = AS_FV(q{id}[u]) == AS_FV(q{id}[u]) ? s{id}[u] : (FV)(NAN);"

@@ -1,7 +1,7 @@
-//! The text of a kernel.
+//! Generates the source of a kernel.
 //!
-//! A kernel without reductions is a loop over elements. One with reductions takes a row in passes: a pass computes those whose
-//! arguments need no others than the passes before gave. What is the same for a whole row is computed between passes.
+//! A kernel without reductions is a loop over elements. A kernel with reductions processes a row in passes. Each pass computes the
+//! reductions whose arguments only need results of earlier passes. Values that are constant along a row are computed between passes.
 
 mod rows;
 
@@ -13,41 +13,41 @@ use netcl_kernel::generate::Step;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// How the operands of a kernel lie: what its text depends on beside the tree.
+/// Memory layout of a kernel's operands. Together with the tree, it determines the source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     /// Storage type and step along a row for each leaf.
     pub leaves: Vec<(DType, Step)>,
     /// Storage types of the outputs.
     pub outputs: Vec<DType>,
-    /// Axes before the row; `None` for one loop over all elements.
+    /// Number of axes before the row; `None` for one loop over all elements.
     pub outer: Option<usize>,
     pub keep: Keep,
-    /// Leaves that are the same in every row, where each work-item reads them once: everybody's reads of the same few lines for each row are
-    /// more than the last cache's parts that have them give.
+    /// Marks leaves with the same elements in every row if each work-item reads them only once. Otherwise, all work-items would read the
+    /// same few cache lines for each row, which exceeds the bandwidth of the last-level cache slices that hold them.
     pub still: Vec<bool>,
-    /// Rows are whole vectors of any width: there is no rest.
+    /// Rows consist of whole vectors of any width, so there is no remainder.
     pub whole: bool,
-    /// Bits of the scalars that are no arguments, as there are more than [`ARGUMENTS`].
+    /// Bits of the scalars beyond the first [`ARGUMENTS`]; they are literals in the source.
     pub literals: Vec<u32>,
 }
 
-/// Where values of a row's elements stay that several passes need.
+/// Where elementwise values of a row are kept if several passes need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Keep {
     Nothing,
-    /// Rows of at most [`KEPT`] elements, one work-item's own (CPUs): what is costly, in private memory.
+    /// Private memory, for costly values in rows of at most [`KEPT`] elements that belong to one work-item (CPUs).
     Memory,
-    /// Rows of which each work-item has `HELD` vectors: so many values at most, elements that are read and what is costly.
+    /// Registers, for rows of which each work-item has `HELD` vectors: at most this many values, both elements and costly results.
     Registers(usize),
 }
 
-/// Elements of a row that is kept between passes, 32 KiB each time: it stays in the second cache.
+/// Largest number of elements of a row that is kept between passes: 32 KiB per value, which fits in the L2 cache.
 pub(super) const KEPT: usize = 8192;
-/// Scalars that are arguments: another value is no other kernel.
+/// Largest number of scalars that are kernel arguments. Another argument value does not need another kernel.
 const ARGUMENTS: usize = 64;
 
-/// The nodes that are or have scalars, each with its bits, in the order of the kernel's arguments.
+/// Returns the nodes that are or have scalars, each with its bits, in the order of the kernel's arguments.
 fn scalars(nodes: &Nodes, job: &Job) -> Vec<(usize, u32)> {
     let mut out = Vec::new();
     for id in job.scalars.iter().copied() {
@@ -62,7 +62,7 @@ fn scalars(nodes: &Nodes, job: &Job) -> Vec<(usize, u32)> {
     out
 }
 
-/// The scalars of a kernel: its arguments, and the bits of those that stand in its text.
+/// Returns the scalars of a kernel: its arguments, and the bits of the scalars that are literals.
 pub(super) fn arguments(nodes: &Nodes, job: &Job) -> (Vec<f32>, Vec<u32>) {
     let mut all: Vec<u32> = scalars(nodes, job).into_iter().map(|(_, bits)| bits).collect();
     let literals = all.split_off(all.len().min(ARGUMENTS));
@@ -73,19 +73,19 @@ pub(super) struct Emitter<'a> {
     nodes: &'a Nodes,
     pub job: &'a Job,
     pub form: &'a Form,
-    /// For each node of the kernel: the pass it is computed in, and whether it differs along a row.
+    /// Pass in which each node of the kernel is computed, and whether the node varies along a row.
     about: HashMap<usize, (usize, bool)>,
     all: Vec<usize>,
     /// Nodes whose values for the row are kept.
     kept: Vec<usize>,
-    /// Arguments or literals of the nodes that have scalars.
+    /// Arguments or literals of the nodes with scalars.
     scalars: HashMap<usize, Vec<String>>,
-    /// Reductions over a work-group so far.
+    /// Number of reductions over a work-group so far.
     sites: usize,
     pub out: String,
 }
 
-/// The kernel as text, with `NAME` for its name.
+/// Generates the kernel's source, with `NAME` for its name.
 pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     let mut emitter = Emitter::new(nodes, job, form);
     emitter.out = format!("__kernel void NAME({}) {{\n", emitter.parameters());
@@ -108,7 +108,7 @@ fn literal(value: f32) -> String {
     if value.is_sign_negative() { format!("(-{digits})") } else { digits }
 }
 
-/// An expression with names in the place of its `x0`, `x1`, … and `s0`, `s1`.
+/// Substitutes names for `x0`, `x1`, … and `s0`, `s1` in an expression.
 pub(super) fn filled(text: &str, names: &[String], scalars: &[String]) -> String {
     let mut found: Vec<(usize, String)> = Vec::new();
     for (i, name) in names.iter().enumerate() {
@@ -181,7 +181,7 @@ impl<'a> Emitter<'a> {
         self.form.still.get(leaf) == Some(&true)
     }
 
-    /// In the order that `run` binds them: inputs with their offsets, outputs, scalars, sizes, strides.
+    /// Lists the parameters in the order in which `run` binds them: inputs with their offsets, outputs, scalars, sizes, strides.
     pub fn parameters(&self) -> String {
         let mut out = String::new();
         for (i, (dtype, _)) in self.form.leaves.iter().enumerate() {
@@ -216,7 +216,7 @@ impl<'a> Emitter<'a> {
         out
     }
 
-    /// Where the row begins in each input.
+    /// Emits the offset of the row in each input.
     pub fn offsets(&mut self) {
         let count = self.form.leaves.len();
         for i in 0..count {
@@ -226,7 +226,7 @@ impl<'a> Emitter<'a> {
         let row = if self.in_parts() { "row / parts" } else { "row" };
         let _ = write!(self.out, "{{ ulong q = {row}; ");
         for d in (0..outer).rev() {
-            // What is left is the place on the first axis; a division costs more than a vector's way through memory.
+            // The remaining quotient is the index on the first axis. This avoids a division, which costs more than loading a vector.
             let _ = match d {
                 0 => write!(self.out, "{{ const ulong c = q; "),
                 _ => write!(self.out, "{{ const ulong c = q % d{d}; q /= d{d}; "),
@@ -243,7 +243,7 @@ impl<'a> Emitter<'a> {
         self.scalars.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether rows, or columns, are taken in parts.
+    /// Whether rows or columns are split into parts.
     fn in_parts(&self) -> bool {
         self.job.parts || self.job.below > 0
     }
@@ -256,7 +256,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Computes node `id`; `tail` for what lies behind the last whole vector.
+    /// Emits node `id`. `tail` selects the elements after the last whole vector.
     fn node(&mut self, id: usize, tail: bool) {
         let node = &self.nodes.all[id];
         if let Some(i) = self.leaf(id) {
@@ -295,19 +295,19 @@ impl<'a> Emitter<'a> {
         let _ = writeln!(self.out, "const FV v{id} = (FV)({value});");
     }
 
-    /// The divisor of a node of a row's elements, where it is the same for the whole row: they are multiplied by its inverse.
+    /// Returns the divisor of an elementwise node if it is constant along the row, so that elements are multiplied by its inverse.
     fn divisor(&self, id: usize) -> Option<usize> {
         let rows = self.job.reduced > 0 && self.job.below == 0 && self.varies(id) && self.leaf(id).is_none();
         let divides = rows && self.nodes.kind(id).text().is_some_and(|text| text.contains(" / x1"));
         self.nodes.all[id].args.get(1).copied().filter(|of| divides && !self.varies(*of))
     }
 
-    /// The nodes of a loop for `roots`: behind what is kept nothing is computed again.
+    /// Returns the nodes of a loop for `roots`. Values that are kept are not computed again.
     fn cone(&self, roots: &[usize], kept: &[usize]) -> Vec<usize> {
         self.nodes.cone(roots, |id| self.job.reads(self.nodes, id) || kept.contains(&id))
     }
 
-    /// What is computed in the loop of a pass for `roots`, without what is the same for the row. `keep` is kept for later passes.
+    /// Emits the loop body of a pass for `roots`, without values that are constant along the row. `keep` is kept for later passes.
     pub fn body(&mut self, roots: &[usize], keep: &[usize], tail: bool) {
         for id in self.cone(roots, &self.kept) {
             if self.kept.contains(&id) {
@@ -327,7 +327,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// What is the same for a row and known before pass `pass`.
+    /// Emits values that are constant along a row and known before pass `pass`.
     pub fn uniform(&mut self, pass: usize) {
         for id in self.all.clone() {
             let reduced = self.job.computes(self.nodes, id) || self.job.is_column(self.nodes, id);
@@ -365,7 +365,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Vectors, then what is left.
+    /// Emits a loop over vectors, then the remaining elements.
     fn element_loop(&mut self, end: &str) {
         let outputs = self.job.outputs.clone();
         let _ = writeln!(self.out, "for (; i + VW <= {end}; i += step) {{\nconst int lanes = VW;");

@@ -1,4 +1,4 @@
-//! The derivative of a tree, which is a tree over the same inputs and the gradient of the result.
+//! The gradient of a tree: a tree over the same inputs and the gradient of the result.
 
 use super::node::{Kind, Nodes, Reduction, binary_of, binary_row, unary_of};
 use crate::Result;
@@ -6,8 +6,8 @@ use crate::ops::elementwise::Saves;
 use crate::ops::map::places;
 
 impl Nodes {
-    /// The gradients of `inputs` (nodes), given those of roots, in pairs `(root, dy)`; `None` where no root depends on one. Each has the
-    /// input's shape, leading ones aside.
+    /// Builds the gradients of `inputs` (nodes) from those of the roots, given as pairs `(root, dy)`. `None` if no root depends on an
+    /// input. Each gradient has the input's shape, except for leading ones.
     pub(super) fn gradients(
         &mut self,
         roots: &[(usize, usize)],
@@ -41,7 +41,7 @@ impl Nodes {
         }
     }
 
-    /// What each argument that needs it gets of `dy`, the gradient of node `id`, in the shape of the node.
+    /// Returns the gradient contributions of `dy`, the gradient of node `id`, to the arguments that need them, in the shape of the node.
     fn parts(&mut self, id: usize, dy: usize, wanted: &[bool]) -> Result<Vec<(usize, usize)>> {
         let (kind, args, shape) = (self.kind(id), self.all[id].args.clone(), self.shape(id).clone());
         let mut out = Vec::new();
@@ -78,13 +78,14 @@ impl Nodes {
                 _ => continue,
             };
             let whole = if kind.is_reduction() { self.shape(arg).clone() } else { shape.clone() };
-            // An operand that stands twice in a node gets each share.
+            // An operand that occurs twice in a node receives both contributions.
             out.push((arg, self.expanded_to(part, &whole)?));
         }
         Ok(out)
     }
 
-    /// Ties share the gradient evenly. Elements are compared as they were stored: what is computed twice could differ in its last bit.
+    /// Distributes the gradient of a maximum. Ties share it evenly. Elements are compared as stored, because a value computed twice could
+    /// differ in its last bit.
     fn part_of_max(&mut self, arg: usize, mask: u32, dy: usize) -> Result<usize> {
         let x = match self.kind(arg) {
             Kind::Input(_) => arg,
@@ -98,14 +99,14 @@ impl Nodes {
         self.made(Kind::Binary(mul), &[ties, share])
     }
 
-    /// As [`Nodes::expanded`], where the node may have more leading ones than `shape` has axes.
+    /// Like [`Nodes::expanded`], but the node may have more leading ones than `shape` has axes.
     fn expanded_to(&mut self, id: usize, shape: &crate::Shape) -> Result<usize> {
         let both = self.shape(id).broadcast(shape, "expand")?;
         self.expanded(id, &both)
     }
 }
 
-/// The operands that a derivative names; `dy` in the place of the others.
+/// Returns the operands that a derivative reads, and `dy` in the place of the others.
 fn read<const N: usize>(text: &str, operands: [usize; N], dy: usize) -> [usize; N] {
     std::array::from_fn(|i| if places(text, i).next().is_some() { operands[i] } else { dy })
 }

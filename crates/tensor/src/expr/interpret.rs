@@ -1,4 +1,4 @@
-//! Trees in f64 on the host, node by node: what kernels are compared with.
+//! Interprets trees in f64 on the host, node by node. Kernels are compared with the results.
 
 use super::node::{Kind, Nodes, Reduction, unary_of, value};
 use crate::Shape;
@@ -6,8 +6,8 @@ use crate::array::{Array, unravel};
 use crate::ops::elementwise::Saves;
 
 impl Nodes {
-    /// The arrays of `roots`, given those of the inputs. A derivative node of a row that saves its output has the input as its
-    /// argument's argument.
+    /// Computes the arrays of `roots` from those of the inputs. If a row saves its output, its derivative node finds the input as the
+    /// argument of its argument.
     pub(super) fn interpret(&self, roots: &[usize], inputs: &[Array]) -> Vec<Array> {
         let mut found: Vec<Option<Array>> = vec![None; self.all.len()];
         for id in self.cone(roots, |_| false) {
@@ -36,7 +36,7 @@ impl Nodes {
         roots.iter().map(|id| found[*id].clone().unwrap_or_else(|| Array::zeros(Shape::default()))).collect()
     }
 
-    /// The arguments that [`value`] takes.
+    /// Returns the arguments that [`value`] needs.
     fn operands(&self, id: usize) -> Vec<usize> {
         let mut args = self.all[id].args.clone();
         let Kind::UnaryGrad(row, _) = self.all[id].kind else { return args };

@@ -1,8 +1,8 @@
-//! Trees of expressions that become one kernel: [`fuse`].
+//! Expression trees that become one kernel: [`fuse`].
 //!
-//! A tree is made of the element-wise ops' rows, comparisons, choices, conversions, and sums and maxima over axes. Nodes are kept once,
-//! constants are computed beforehand, and the gradient is the derivative of the tree, another tree over the same inputs. Values between
-//! nodes are f32 and are not rounded; the result is stored like the inputs.
+//! A tree consists of elementwise ops, comparisons, selections, conversions, and sums and maxima over axes. Equal nodes are stored once,
+//! and constants are folded. The gradient of a tree is another tree over the same inputs. Values between nodes are f32 and not rounded; the
+//! result has the inputs' storage type.
 
 mod build;
 mod columns;
@@ -27,11 +27,11 @@ use node::Nodes;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Computes a tree of expressions over `inputs` as one kernel, where its reductions allow that, with its gradient.
+/// Computes a tree of expressions over `inputs`, and its gradient. It is one kernel if its reductions allow this.
 ///
-/// The closure is called once, with an expression for each input, and says what to compute. The result has the inputs' storage
-/// type, f32 where they differ; integers are read as f32 and do not count. Scalars are arguments of the kernel: other values build
-/// nothing anew, unless they fold away.
+/// The closure is called once with an expression for each input, and returns the expression to compute. The result has the inputs' storage
+/// type, or f32 if they differ; integers are read as f32 and do not count. Scalars are kernel arguments: other values do not need another
+/// kernel, unless they are folded.
 ///
 /// ```
 /// use netcl_tensor::{DType, Device, Settings, Tensor, fuse};
@@ -39,7 +39,7 @@ use std::rc::Rc;
 /// let device = Device::open("sim", &Settings::default())?;
 /// let x = Tensor::from_f32(&device, [2, 2], &[0.0, 0.0, 1.0, 1.0], DType::F32)?;
 /// let scale = Tensor::from_f32(&device, [2], &[1.0, 10.0], DType::F32)?;
-/// // A softmax of each row, scaled: one kernel.
+/// // Computes a scaled softmax of each row in one kernel.
 /// let y = fuse(&[&x, &scale], |t| {
 ///     let e = t[0].sub(&t[0].max(&[-1])?.detach())?.exp()?;
 ///     e.div(&e.sum(&[-1])?)?.mul(&t[1])
@@ -50,7 +50,7 @@ use std::rc::Rc;
 /// ```
 ///
 /// # Errors
-/// `Shape` where shapes do not broadcast; `Device` for inputs on two devices; what the closure returns.
+/// `Shape` if shapes cannot be broadcast; `Device` if the inputs are on different devices; errors of the closure.
 pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<Tensor> {
     let Some(first) = inputs.first() else {
         return Err(Error::shape("fuse: no inputs, expected at least one"));
@@ -62,7 +62,7 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     let compute = || tape::no_grad(|| run::run(&nodes, &device, (&[root], &[dtype]), &plain));
     let y = observe::noted("fuse", inputs, Vec::new, || {
         let y = device.within((tape::current_layer(), "fuse"), compute)?;
-        y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))
+        y.into_iter().next().ok_or_else(|| Error::internal("fuse: the kernel gave no result"))
     })?;
     drop(plain);
     tape::record("fuse", inputs, y, move |inputs, dy| {
@@ -70,16 +70,16 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     })
 }
 
-/// Which of these need gradients.
+/// Returns which inputs need gradients.
 fn needed(inputs: &[Tensor]) -> Vec<bool> {
     inputs.iter().map(Tensor::requires_grad).collect()
 }
 
-/// The gradients of the tree of `f` for those `inputs` that need one, given `dy`, that of its result, without the tape: `None` for the
-/// others and for those that it does not depend on.
+/// Computes the gradients of the tree of `f` for the `inputs` that need one, without the tape. `dy` is the gradient of the result. Other
+/// inputs, and inputs that do not affect the result, get `None`.
 ///
 /// # Errors
-/// As [`fuse`]; `Shape` where `dy` has another shape than the result.
+/// As [`fuse`]; `Shape` if the shapes of `dy` and the result differ.
 pub fn gradients(
     inputs: &[&Tensor],
     dy: &Tensor,
@@ -96,7 +96,7 @@ pub fn gradients(
     tape::no_grad(|| backward(nodes, (&[root], &[dy]), (&inputs, &needs), &[]).map(|[grads, _]| grads))
 }
 
-/// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.
+/// Returns the tree of `f` over `inputs`, and the source of the kernels for the tree and its gradient.
 ///
 /// # Errors
 /// As [`fuse`].
@@ -120,7 +120,7 @@ pub fn explain(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> R
     Ok(format!("{forward}\n# gradient\n{}", show(&nodes, &roots, &dtypes, &plain)?))
 }
 
-/// The tree of `f` in f64 on the host: what a kernel's result is compared with.
+/// Computes the tree of `f` in f64 on the host, as a reference for kernels.
 ///
 /// # Errors
 /// As [`fuse`].
@@ -128,10 +128,13 @@ pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> 
     let shapes: Vec<&Shape> = inputs.iter().map(|x| &x.shape).collect();
     let (nodes, root) = built(&shapes, f)?;
     let inputs: Vec<Array> = inputs.iter().map(|x| (*x).clone()).collect();
-    nodes.interpret(&[root], &inputs).pop().ok_or_else(|| Error::internal("fuse: no result"))
+    nodes
+        .interpret(&[root], &inputs)
+        .pop()
+        .ok_or_else(|| Error::internal("fuse: the interpreter gave no result"))
 }
 
-/// Several results of one tree, off the tape and stored as `dtypes`: operations that are trees are made so.
+/// Computes several results of one tree, off the tape and stored as `dtypes`. Operations that are defined as trees use this.
 ///
 /// # Errors
 /// As [`fuse`].
@@ -141,7 +144,7 @@ pub(crate) fn computed<const I: usize, const N: usize>(
     f: impl FnOnce(&[Expr; I]) -> Result<[Expr; N]>,
 ) -> Result<[Tensor; N]> {
     let Some(first) = inputs.first() else {
-        return Err(Error::internal("a tree without inputs"));
+        return Err(Error::internal("a tree has no inputs"));
     };
     let (nodes, roots) = built_all(&shapes_of(inputs), |given| {
         f(given.try_into().map_err(|_| Error::internal("an input of a tree is missing"))?)
@@ -182,10 +185,10 @@ fn result_type(inputs: &[&Tensor]) -> DType {
     if floats.all(|dtype| dtype == first) { first } else { DType::F32 }
 }
 
-/// Gradients as nodes, their types, and the numbers of the inputs that they are of.
+/// Gradients as nodes, their types, and the indices of their inputs.
 type Gradients = (Vec<usize>, Vec<DType>, Vec<usize>);
 
-/// The gradients of those inputs that need one. The last of `inputs` is that of the root.
+/// Builds the gradients of the inputs that need one. The last of `inputs` is the gradient of the root.
 fn gradient_roots(
     nodes: &mut Nodes,
     root: usize,
@@ -195,7 +198,7 @@ fn gradient_roots(
     gradients_of(nodes, &[root], inputs, needs)
 }
 
-/// The same of several roots, whose gradients are the last of `inputs`.
+/// Builds the gradients for several roots, whose gradients are the last of `inputs`.
 fn gradients_of(
     nodes: &mut Nodes,
     roots: &[usize],
@@ -217,7 +220,8 @@ fn gradients_of(
     Ok((roots, dtypes, numbers))
 }
 
-/// The gradients of those `inputs` that `needs` says, given those of `roots`, and what nodes that were asked for get from other roots.
+/// Computes the gradients of the `inputs` that `needs` marks, from the gradients of `roots`. Also returns the gradients that the nodes in
+/// `asked` receive from other roots.
 fn backward(
     mut nodes: Nodes,
     (roots, dys): (&[usize], &[&Tensor]),

@@ -1,4 +1,4 @@
-//! The nodes of a tree, each kept once, and what is known about their values beforehand.
+//! The nodes of a tree, each stored once, and simplifications that are known before execution.
 
 use crate::ops::elementwise::{BINARY, BinaryRow, UNARY, UnaryRow};
 use crate::ops::mask::{COMPARISONS, WHERE};
@@ -7,39 +7,39 @@ use netcl_device::quick::QuickMap;
 use netcl_kernel::hash::Mix;
 use std::collections::HashMap;
 
-/// What a reduction makes of an axis.
+/// Kind of a reduction over axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reduction {
     Sum,
     Max,
 }
 
-/// What a node computes. Numbers of rows are those in [`UNARY`], [`BINARY`] and [`COMPARISONS`]; floats are kept by their bits.
+/// Operation of a node. Row numbers refer to [`UNARY`], [`BINARY`] and [`COMPARISONS`]; floats are stored as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// The tensor of this number.
+    /// The input with this index.
     Input(usize),
     Const(u32),
     Unary(usize, [u32; 2]),
-    /// A row's derivative by its C expression, over what the row saves and the gradient of the result.
+    /// Derivative of a unary row, as a C expression of what the row saves and the gradient of the result.
     UnaryGrad(usize, [u32; 2]),
     Binary(usize),
-    /// That of the first operand, or of the second, over both and the gradient of the result.
+    /// Derivative with respect to the first or second operand, as an expression of both and the gradient of the result.
     BinaryGrad(usize, bool),
     Compare(usize),
     Where,
     Cast(DType),
-    /// The same values in a larger shape.
+    /// The same values, broadcast to a larger shape.
     Expand,
-    /// The same values, through which no gradient flows.
+    /// The same values, but gradients stop here.
     Detach,
-    /// The same values, written to memory: every kernel that reads them sees the same bits.
+    /// The same values, written to memory, so that all kernels that read them see the same bits.
     Stored,
-    /// Over the axes of a mask, whose lowest bit is the last axis; they stay as size 1.
+    /// Reduction over the axes of a mask, whose lowest bit is the last axis. The axes remain with size 1.
     Reduce(Reduction, u32),
 }
 
-/// A node; its arguments are nodes with smaller numbers.
+/// A node. Its arguments are nodes with smaller indices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Node {
     pub kind: Kind,
@@ -47,15 +47,15 @@ pub(super) struct Node {
     pub shape: Shape,
 }
 
-/// Every node made so far, equal ones once.
+/// All nodes so far; equal nodes are stored once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
     pub all: Vec<Node>,
-    /// Nodes by a hash of them; the next free number where another one has it.
+    /// Nodes by hash; on a collision, the next free hash.
     known: QuickMap<u64, usize>,
 }
 
-/// Sizes without leading ones: shapes of which each broadcasts to the other have the same.
+/// Returns the sizes without leading ones. They are equal for shapes that broadcast to each other.
 pub(super) fn trimmed(shape: &Shape) -> &[usize] {
     let dims = shape.dims();
     &dims[dims.iter().take_while(|n| **n == 1).count()..]
@@ -63,16 +63,16 @@ pub(super) fn trimmed(shape: &Shape) -> &[usize] {
 
 pub(super) fn unary_row(name: &str) -> Result<usize> {
     let found = UNARY.iter().position(|row| row.name == name);
-    found.ok_or_else(|| Error::unsupported(format!("no element-wise op of one tensor is called {name}")))
+    found.ok_or_else(|| Error::unsupported(format!("{name} is not an elementwise op of one tensor")))
 }
 
 pub(super) fn binary_row(name: &str) -> Result<usize> {
     let found = BINARY.iter().position(|row| row.name == name);
-    found.ok_or_else(|| Error::unsupported(format!("no element-wise op of two tensors is called {name}")))
+    found.ok_or_else(|| Error::unsupported(format!("{name} is not an elementwise op of two tensors")))
 }
 
 impl Kind {
-    /// The C expression over the arguments `x0`, `x1`, … and the scalars `s0`, `s1`, where the node has one.
+    /// Returns the C expression in the arguments `x0`, `x1`, … and the scalars `s0`, `s1`, if the node has one.
     pub fn text(self) -> Option<&'static str> {
         Some(match self {
             Self::Unary(row, _) => UNARY[row].y,
@@ -116,7 +116,7 @@ impl Kind {
             Self::Reduce(Reduction::Max, _) => "max".into(),
         }
     }
-    /// Whether computing a value again costs more than reading it from the first cache.
+    /// Returns whether recomputing a value costs more than reading it from the L1 cache.
     pub fn is_costly(self) -> bool {
         const FUNCTIONS: [&str; 10] =
             ["EXP", "exp", "log", "pow", "sin(", "cos(", "tanh", "sigmoid", "silu", "gelu"];
@@ -134,10 +134,10 @@ pub(super) fn binary_of(row: usize) -> &'static BinaryRow {
     &BINARY[row]
 }
 
-/// A step for derivatives of rows, which have C expressions but no function in f64.
+/// Step of the differences for derivatives of rows that have a C expression, but not a function in f64.
 const STEP: f64 = 1e-5;
 
-/// The value of a node that works element by element. Derivatives are central differences: right to about 1e-9 away from kinks.
+/// Computes the value of an elementwise node. Derivatives are central differences, with an error of about 1e-9 away from kinks.
 pub(super) fn value(kind: Kind, x: &[f64]) -> f64 {
     let scalars = kind.scalars().map(f64::from);
     let x0 = x.first().copied().unwrap_or(0.0);
@@ -207,10 +207,10 @@ impl Nodes {
         self.keep(Kind::Const(value.to_bits()), Vec::new(), Shape::default())
     }
 
-    /// A node over others: the shape by broadcasting, what is constant computed.
+    /// Adds a node over others. Its shape is broadcast, and constants are folded.
     ///
     /// # Errors
-    /// `Shape` where the arguments do not broadcast.
+    /// `Shape` if the arguments cannot be broadcast.
     pub fn made(&mut self, kind: Kind, args: &[usize]) -> Result<usize> {
         let name = || kind.name();
         let mut shape = self.shape(args[0]).clone();
@@ -232,8 +232,8 @@ impl Nodes {
         }
     }
 
-    /// A node of the same value up to rounding that takes less: 1 + tanh u is 2 sigmoid(2u), one exponential and one division whose small
-    /// values keep their digits, and factors of a product that cancel are left out.
+    /// Returns a cheaper node with the same value up to rounding. 1 + tanh u becomes 2 sigmoid(2u), which needs one exponential and one
+    /// division, and keeps the digits of small values. Factors of a product that cancel are removed.
     fn simpler(&mut self, kind: Kind, args: &[usize]) -> Result<Option<usize>> {
         let scaled = unary_row("mul_scalar")?;
         match kind {
@@ -266,7 +266,7 @@ impl Nodes {
         }
     }
 
-    /// The value where all arguments are constants.
+    /// Returns the value if all arguments are constants.
     fn folded(&self, kind: Kind, args: &[usize]) -> Option<f32> {
         let known: Option<Vec<f64>> = args.iter().map(|a| self.constant(*a).map(f64::from)).collect();
         if matches!(kind, Kind::UnaryGrad(..) | Kind::BinaryGrad(..) | Kind::Stored) {
@@ -275,7 +275,7 @@ impl Nodes {
         Some(value(kind, &known?) as f32)
     }
 
-    /// The argument that has the node's value, bit by bit.
+    /// Returns the argument that has the node's value bit by bit.
     fn same_as(&self, kind: Kind, args: &[usize]) -> Option<usize> {
         let is = |at: usize, value: f32| {
             args.get(at).and_then(|a| self.constant(*a)).is_some_and(|c| c.to_bits() == value.to_bits())
@@ -291,7 +291,7 @@ impl Nodes {
             },
             Kind::Unary(row, scalars) => match unary_of(row).name {
                 "mul_scalar" if f32::from_bits(scalars[0]) == 1.0 => Some(args[0]),
-                // Twice neg; twice abs or relu is once.
+                // neg applied twice cancels; abs or relu applied twice equals once.
                 "neg" if self.all[args[0]].kind == kind => Some(self.all[args[0]].args[0]),
                 "abs" | "relu" if self.all[args[0]].kind == kind && (inverse("abs") || inverse("relu")) => {
                     Some(args[0])
@@ -303,10 +303,10 @@ impl Nodes {
         }
     }
 
-    /// The same values in `shape`, to which the node's broadcasts.
+    /// Broadcasts a node to `shape`.
     ///
     /// # Errors
-    /// `Shape` where it does not.
+    /// `Shape` if this is not possible.
     pub fn expanded(&mut self, id: usize, shape: &Shape) -> Result<usize> {
         if self.shape(id) == shape {
             return Ok(id);
@@ -320,28 +320,28 @@ impl Nodes {
         Ok(self.keep(Kind::Expand, vec![id], shape.clone()))
     }
 
-    /// A reduction over the axes of `mask`, which stay as size 1.
+    /// Adds a reduction over the axes of `mask`, which remain with size 1.
     ///
     /// # Errors
-    /// `Shape` for a maximum of nothing.
+    /// `Shape` for a maximum over an empty axis.
     pub fn reduced(&mut self, how: Reduction, id: usize, mask: u32) -> Result<usize> {
         let shape = self.shape(id).clone();
         let rank = shape.rank();
         let size = |bit: usize| if bit < rank { shape.dims()[rank - 1 - bit] } else { 1 };
         let within = |bit: usize| mask & (1 << bit) != 0;
         let Some(top) = (0..rank).rev().find(|bit| within(*bit) && size(*bit) != 1) else { return Ok(id) };
-        // Axes of size 1 below the outermost count as reduced: what is left is a run of axes more often.
+        // Axes of size 1 inside of the outermost reduced axis also count as reduced, so that the axes are contiguous more often.
         let axes = (0..=top).filter(|bit| within(*bit) || size(*bit) == 1).fold(0, |m, bit| m | 1 << bit);
         let dims: Vec<usize> =
             (0..rank).rev().map(|bit| if axes & (1 << bit) != 0 { 1 } else { size(bit) }).collect();
         let kept = Shape::from(dims);
         if how == Reduction::Max && shape.count() == 0 && kept.count() > 0 {
-            return Err(Error::shape(format!("max: nothing to take the maximum of in shape {shape}")));
+            return Err(Error::shape(format!("max: cannot reduce an empty axis of shape {shape}")));
         }
         Ok(self.keep(Kind::Reduce(how, axes), vec![id], kept))
     }
 
-    /// Sums away what broadcasting from `shape` added or repeated; the rank stays.
+    /// Sums over the axes that broadcasting from `shape` added or repeated. The rank stays the same.
     pub fn summed_to(&mut self, id: usize, shape: &Shape) -> Result<usize> {
         let from = self.shape(id).clone();
         let at = |s: &Shape, bit: usize| if bit < s.rank() { s.dims()[s.rank() - 1 - bit] } else { 1 };
@@ -350,7 +350,7 @@ impl Nodes {
         self.reduced(Reduction::Sum, id, mask)
     }
 
-    /// What `roots` are made of and nothing else, with inputs numbered anew: the nodes, the roots in them, and the inputs' numbers here.
+    /// Returns only the nodes that `roots` depend on, with renumbered inputs: the nodes, the roots, and the old numbers of the inputs.
     pub fn pruned(&self, roots: &[usize]) -> (Self, Vec<usize>, Vec<usize>) {
         let (mut out, mut inputs, mut at) = (Self::default(), Vec::new(), HashMap::new());
         for id in self.cone(roots, |_| false) {
@@ -368,7 +368,8 @@ impl Nodes {
         (out, roots.iter().filter_map(|root| at.get(root).copied()).collect(), inputs)
     }
 
-    /// The nodes that `roots` are made of, themselves included, in order; `stops` says behind which nothing is looked at.
+    /// Returns the nodes that `roots` depend on, including the roots, in order. Nodes for which `stops` is true are included, but not their
+    /// arguments.
     pub fn cone(&self, roots: &[usize], stops: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut open = roots.to_vec();
         let mut seen = vec![false; self.all.len()];

@@ -1,56 +1,56 @@
-//! Which kernels compute a tree: one, unless reductions go over different axes or too few rows to keep a device busy.
+//! Plans the kernels for a tree: one, unless its reductions use different axes or too few rows to keep a device busy.
 //!
-//! A kernel has a space, the shape that its elements are in, of which the last axes may be reduced. A reduction is computed inside
-//! of it where its argument has that shape and its axes are those. Every other one is cut off: kernels before compute it.
+//! A kernel has a space: the shape of its elements, whose last axes may be reduced. It computes a reduction if the argument has that shape
+//! and the axes match. All other reductions are computed by earlier kernels.
 
 use super::node::{Kind, Nodes, Reduction, trimmed};
 
 /// One generated kernel.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Job {
-    /// Sizes, without leading ones.
+    /// Sizes of the space, without leading ones.
     pub space: Vec<usize>,
-    /// How many axes reductions go over.
+    /// Number of reduced axes.
     pub reduced: usize,
-    /// How many axes there are below those. Where there are any, the kernel walks down columns: its outputs are reductions, and values for
-    /// each element that need none.
+    /// Number of axes after the reduced ones. If there are any, the kernel walks down columns: its outputs are reductions, and elementwise
+    /// values that do not need a reduction.
     pub below: usize,
-    /// Rows are taken in parts: the outputs are reductions, whose parts a further launch puts together.
+    /// Rows are split into parts. The outputs are partial reductions, which another launch combines.
     pub parts: bool,
     pub outputs: Vec<usize>,
-    /// What is read from memory: inputs, and results of kernels before.
+    /// Values read from memory: inputs, and results of earlier kernels.
     pub leaves: Vec<usize>,
-    /// How many outputs [`Job::is_column`] is true of.
+    /// Number of outputs for which [`Job::is_column`] is true.
     pub columns: usize,
     /// The nodes that are or have scalars.
     pub scalars: Vec<usize>,
-    /// Whether there is a costly function.
+    /// Whether the kernel contains a costly function.
     pub costly: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Fused(Job),
-    /// A reduction over axes that do not lie side by side, or above few columns, by the library's own kernels.
+    /// A reduction by the library's own kernels: over axes that are not adjacent, or with few columns.
     Library(usize),
 }
 
-/// Results that one kernel writes at most.
+/// Maximum number of results of one kernel.
 const OUTPUTS: usize = 16;
 
-/// Columns from which on a kernel walks down them.
+/// Minimum number of columns for a kernel that walks down columns.
 const COLUMNS: usize = 16;
 
-/// What a device makes of `(rows, elements a row)`.
+/// Predicates of a device for `(rows, elements per row)`.
 pub(super) struct Walks<'a> {
-    /// Whether the rows are too few and are taken in parts.
+    /// Whether there are so few rows that they are split into parts.
     pub few: &'a dyn Fn(usize, usize) -> bool,
-    /// Whether a kernel that reduces rows can add up their columns besides, as each work-group has many rows and each work-item the same
-    /// columns of them.
+    /// Whether a kernel that reduces rows can also sum their columns. This requires many rows per work-group, and that each work-item has
+    /// the same columns of all of them.
     pub columns: &'a dyn Fn(usize, usize) -> bool,
 }
 
-/// The steps for `roots`, in order.
+/// Returns the steps that compute `roots`, in order.
 pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Step> {
     let mut levels = Vec::new();
     let mut wanted = roots.to_vec();
@@ -87,7 +87,7 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Ste
     steps
 }
 
-/// The steps that make `wanted`, and what has to be there before.
+/// Plans the steps that compute `wanted`, and the values that must be computed before.
 fn level(
     nodes: &Nodes,
     wanted: &[usize],
@@ -123,8 +123,8 @@ fn level(
     (steps, next)
 }
 
-/// Kernels that compute a reduction inside that others of the level read go before these, once, and write it for them: it is not computed
-/// twice. Their outputs.
+/// Moves kernels forward that compute an inner reduction that others of the level read. They write it once, so that it is not computed
+/// twice. Returns these outputs.
 fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usize>) -> Vec<usize> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -147,7 +147,7 @@ fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usi
     out
 }
 
-/// Adds an output to a kernel that walks over the same elements, or as a separate kernel.
+/// Adds an output to a kernel with the same elements, or as a separate kernel.
 fn add(nodes: &Nodes, jobs: &mut Vec<Job>, job: Job) {
     let alike = |other: &&mut Job| {
         let rows = (other.reduced, other.below, other.parts) == (job.reduced, job.below, job.parts);
@@ -160,7 +160,7 @@ fn add(nodes: &Nodes, jobs: &mut Vec<Job>, job: Job) {
     }
 }
 
-/// Whether no output of one kernel is computed from an output of the other.
+/// Returns whether neither kernel's outputs depend on the other's.
 fn independent(nodes: &Nodes, a: &Job, b: &Job) -> bool {
     let needs = |job: &Job, other: &Job| {
         let cone = nodes.cone(&job.outputs, |_| false);
@@ -169,7 +169,7 @@ fn independent(nodes: &Nodes, a: &Job, b: &Job) -> bool {
     !needs(a, b) && !needs(b, a)
 }
 
-/// The kernel for a reduction of axes above others.
+/// Builds the kernel for a reduction over axes that are followed by others.
 fn columns(nodes: &Nodes, id: usize) -> Option<Job> {
     let Kind::Reduce(_, mask) = nodes.kind(id) else { return None };
     let space = trimmed(nodes.shape(nodes.all[id].args[0]));
@@ -186,8 +186,8 @@ fn columns(nodes: &Nodes, id: usize) -> Option<Job> {
     })
 }
 
-/// Outputs without reductions go into a kernel with reductions of the same space, which reads the same elements; one that reduces rows
-/// before one that walks down columns.
+/// Merges outputs without reductions into a kernel with reductions over the same space, which reads the same elements. Kernels that reduce
+/// rows are preferred to those that walk down columns.
 fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
     let mut at = 0;
     while at < jobs.len() {
@@ -209,8 +209,8 @@ fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
     }
 }
 
-/// Sums over all rows go into the kernel that reduces these rows and so has read their elements: the gradients of a norm's weights are
-/// added up beside that of its input.
+/// Merges sums over all rows into the kernel that reduces these rows, because it already reads their elements. Thus a norm computes the
+/// gradients of its weights and of its input in one kernel.
 fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
     let mut at = 0;
     while at < jobs.len() {
@@ -220,7 +220,7 @@ fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
         let fits = |job: &Job| {
             let inner: usize = job.space[job.space.len() - job.reduced..].iter().product();
             let reads = || job.cone(nodes, &job.outputs).iter().any(|id| from.outputs.contains(id));
-            // Sums of columns that the kernel already has are complete only after it.
+            // A kernel's existing column sums are complete only after the kernel.
             let sums = || Job { outputs: job.columns(nodes), ..Job::default() };
             (job.space == from.space && job.reduced == from.below && job.below == 0 && !job.parts)
                 && job.outputs.len() + from.outputs.len() <= OUTPUTS
@@ -239,7 +239,7 @@ fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
     }
 }
 
-/// The kernel for one output.
+/// Builds the kernel for one output.
 fn place(nodes: &Nodes, id: usize, walks: &Walks<'_>) -> Job {
     let shape = trimmed(nodes.shape(id));
     let plain = Job {
@@ -271,7 +271,7 @@ fn rows(space: &[usize], reduced: usize) -> usize {
     space[..space.len() - reduced].iter().product()
 }
 
-/// The sizes that are left of a space, as [`trimmed`] gives them.
+/// Returns the remaining sizes of a space, in the form of [`trimmed`].
 pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
     let mut dims = space.to_vec();
     let outer = dims.len() - reduced;
@@ -281,11 +281,11 @@ pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
 }
 
 impl Job {
-    /// Whether reductions are complete only after the kernel, so that none of its outputs may need another.
+    /// Whether reductions are complete only after the kernel, so that outputs must not depend on each other.
     fn ends_late(&self) -> bool {
         self.parts || self.below > 0
     }
-    /// Notes what every launch asks for.
+    /// Caches properties that every launch needs.
     fn look(&mut self, nodes: &Nodes) {
         let cone = self.cone(nodes, &self.outputs);
         self.columns = self.columns(nodes).len();
@@ -294,7 +294,7 @@ impl Job {
         self.scalars =
             cone.into_iter().filter(|id| !self.reads(nodes, *id) && scalar(nodes.kind(*id))).collect();
     }
-    /// Whether output `id` of a kernel that reduces rows is a sum over all of them, for each column.
+    /// Whether output `id` of a kernel that reduces rows is a sum over all rows, one per column.
     pub fn is_column(&self, nodes: &Nodes, id: usize) -> bool {
         let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
         let above = mask.trailing_zeros() as usize == self.reduced && self.outputs.contains(&id);
@@ -303,11 +303,11 @@ impl Job {
             && self.below == 0
             && trimmed(nodes.shape(nodes.all[id].args[0])) == self.space
     }
-    /// The outputs that [`Job::is_column`] is true of.
+    /// Returns the outputs for which [`Job::is_column`] is true.
     pub fn columns(&self, nodes: &Nodes) -> Vec<usize> {
         self.outputs.iter().copied().filter(|id| self.is_column(nodes, *id)).collect()
     }
-    /// Whether reduction `id` over a row is computed in this kernel, or is the output of one that walks down columns.
+    /// Whether reduction `id` over a row is computed in this kernel, or is the output of a kernel that walks down columns.
     pub fn computes(&self, nodes: &Nodes, id: usize) -> bool {
         let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
         if self.parts || self.below > 0 {
@@ -317,7 +317,7 @@ impl Job {
             && mask == (1 << self.reduced) - 1
             && trimmed(nodes.shape(nodes.all[id].args[0])) == self.space
     }
-    /// Whether `id` is read from memory.
+    /// Returns whether `id` is read from memory.
     pub fn reads(&self, nodes: &Nodes, id: usize) -> bool {
         match nodes.kind(id) {
             Kind::Input(_) => true,
@@ -326,11 +326,11 @@ impl Job {
             _ => false,
         }
     }
-    /// All that the kernel computes or reads, in order.
+    /// Returns all nodes that the kernel computes or reads, in order.
     pub fn cone(&self, nodes: &Nodes, roots: &[usize]) -> Vec<usize> {
         nodes.cone(roots, |id| self.reads(nodes, id))
     }
-    /// Whether an output has one value a row.
+    /// Whether an output has one value per row.
     pub fn is_row(&self, nodes: &Nodes, id: usize) -> bool {
         self.reduced > 0 && trimmed(nodes.shape(id)) != self.space && !self.is_column(nodes, id)
     }

@@ -1,4 +1,4 @@
-//! Runs trees: plans and texts are kept for each device, tensors are bound, kernels launched.
+//! Runs trees: caches plans and sources per device, binds tensors, and launches kernels.
 
 use super::columns;
 use super::emit::{Form, KEPT, Keep, arguments, text};
@@ -16,33 +16,33 @@ use std::hash::Hash as _;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Elements that a part of a row should at least have: below that a second launch costs more than it gains.
+/// Minimum number of elements in a part of a row. For fewer, a second launch costs more than it saves.
 const PART: usize = 8 << 10;
 
-/// Columns that a processor's work-item has at a time: their sums stay in the first cache, and what is read lies in a row.
+/// Columns per work-item on a CPU at a time. Their sums stay in the L1 cache, and reads are contiguous.
 const CPU_COLUMNS: usize = 2048;
-/// Rows of a column that are added one after the other at most, and at least where there are parts.
+/// Maximum number of rows that are added in sequence, and the minimum if a column is split into parts.
 const MOST_ADDED: usize = 1024;
 const LEAST_ADDED: usize = 16;
 /// Lanes of the widest vectors.
 const MOST_LANES: usize = 16;
-/// Vectors of a row that a work-item keeps in registers at most, and registers that they take.
+/// Maximum number of vectors of a row that a work-item keeps in registers, and the registers that they use.
 const HELD: usize = 8;
 const REGISTERS: usize = 96;
 
-/// Values of a row's elements that a kernel keeps beside its sums of columns, and registers for all that does not grow with them.
+/// Values per element that a kernel with column sums keeps, and registers for everything that does not grow with them.
 const KEPT_BESIDE: usize = 3;
 const OTHER_REGISTERS: usize = 48;
 /// Registers of each of [`RESIDENT`] work-items.
 const RESIDENT_REGISTERS: usize = 32;
-/// Rows that a work-item of a GPU takes one after the other where it reduces none, so that what is the same for all of them is read once; rows that
-/// it loads at once where it walks down columns.
+/// Rows that a work-item of a GPU processes in sequence if the kernel does not reduce rows, so that values common to all rows are read
+/// once. Also the rows that it loads at once if the kernel walks down columns.
 const AT_A_TIME: usize = 2;
-/// Work-groups for each that a GPU has at once, in kernels that read several tensors along a row: what belongs to columns is read once for all
-/// rows of a group.
+/// Work-groups per resident work-group of a GPU, for kernels that read several tensors along a row. Values that belong to columns are read
+/// once for all rows of a group.
 const WAVES: usize = 4;
 
-/// A tree with what is wanted of it. Scalars are left out: they are arguments.
+/// Hashes a tree and its roots. Scalars are excluded because they are arguments.
 fn key(nodes: &Nodes, roots: &[usize]) -> u128 {
     let mut mix = Mix::default();
     for node in &nodes.all {
@@ -65,11 +65,11 @@ struct Planned {
     texts: RwLock<HashMap<(usize, Form), Source>>,
 }
 
-/// The plans of a device.
+/// Plans of a device.
 #[derive(Default)]
 struct Plans(RwLock<HashMap<u128, Arc<Planned>>>);
 
-/// A name for the profiler and the cache, from what the text says. Equal texts share one.
+/// Returns a kernel name for the profiler and the cache, derived from the source. Equal sources share a name.
 fn interned(text: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let name = format!("fused_{}", Text::new(text).digits());
@@ -104,7 +104,7 @@ fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
     made
 }
 
-/// The tensors of `roots`, stored as `dtypes`.
+/// Computes the tensors of `roots`, stored as `dtypes`.
 pub(super) fn run(
     nodes: &Nodes,
     device: &Device,
@@ -116,14 +116,14 @@ pub(super) fn run(
     roots.iter().zip(dtypes).map(|(id, dtype)| run.value(*id)?.to_dtype(*dtype)).collect()
 }
 
-/// Computes `roots` into the memory of `to`, whose types they are stored as; the texts of the kernels.
+/// Computes `roots` into the tensors `to`, in their storage types. Returns the sources of the kernels.
 pub(super) fn run_into(
     nodes: &Nodes,
     device: &Device,
     (roots, to): (&[usize], &[Tensor]),
     inputs: &[Tensor],
 ) -> Result<Vec<String>> {
-    // Kernels declare that their results share no memory with what they read.
+    // Kernels declare that their results do not share memory with their inputs.
     if to.iter().any(|y| inputs.iter().any(|x| x.storage().whole().same(y.storage().whole()))) {
         return Err(Error::internal("fuse: a result shares memory with an input"));
     }
@@ -133,7 +133,7 @@ pub(super) fn run_into(
     run.all()?;
     for (id, y) in roots.iter().zip(to) {
         let value = run.value(*id)?;
-        // Inputs that are results too, and what other kernels read again in f32.
+        // Copies results that are inputs, and f32 values that other kernels have read again.
         if !value.storage().same(y.storage()) {
             map_into("x0", &[&value], &[], y)?;
         }
@@ -141,7 +141,7 @@ pub(super) fn run_into(
     Ok(run.shown)
 }
 
-/// The texts of the kernels that would compute `roots`.
+/// Returns the sources of the kernels that would compute `roots`.
 pub(super) fn sources(
     nodes: &Nodes,
     device: &Device,
@@ -160,7 +160,7 @@ struct Run<'a> {
     values: HashMap<usize, Tensor>,
     dtypes: HashMap<usize, DType>,
     inputs: &'a [Tensor],
-    /// Where results are to lie.
+    /// Destinations of results.
     given: HashMap<usize, Tensor>,
     shown: Vec<String>,
 }
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
     ) -> Self {
         let planned = planned(device, nodes, roots);
         let mut stored: HashMap<usize, DType> = roots.iter().copied().zip(dtypes.iter().copied()).collect();
-        // What other kernels read again is not rounded on the way.
+        // Values that other kernels read again are stored unrounded, in f32.
         for step in &planned.steps {
             match step {
                 PlanStep::Fused(job) => stored.extend(job.leaves.iter().map(|id| (*id, DType::F32))),
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A reduction by the library's kernel.
+    /// Computes a reduction with the library's kernel.
     fn library(&self, id: usize) -> Result<Tensor> {
         let Kind::Reduce(how, mask) = self.nodes.kind(id) else {
             return Err(Error::internal("fuse: not a reduction"));
@@ -294,22 +294,22 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The leaves of a kernel and how they lie in its space.
+/// The leaves of a kernel and their layout in its space.
 struct Bound {
     leaves: Vec<Tensor>,
     outer: Vec<usize>,
     inner: usize,
-    /// For each leaf: strides of the outer axes, and that along a row.
+    /// Strides of the outer axes and along a row, for each leaf.
     strides: Vec<(Vec<usize>, usize)>,
-    /// Rows that a kernel walks down, and each leaf's stride from one to the next.
+    /// Number of rows to walk down, and each leaf's stride between them.
     deep: (usize, Vec<usize>),
-    /// Sums of columns that are added up beside reductions of rows.
+    /// Number of column sums computed together with row reductions.
     columns: usize,
     /// See [`Bound::class`].
     bucket: u64,
 }
 
-/// Strides of a leaf over a space, 0 where it repeats.
+/// Returns a leaf's strides over a space, 0 where it repeats.
 fn strides_in(x: &Tensor, space: &[usize]) -> Vec<usize> {
     let (rank, dims, strides) = (space.len(), x.dims(), &x.layout().strides);
     let at = |axis: usize| {
@@ -318,7 +318,7 @@ fn strides_in(x: &Tensor, space: &[usize]) -> Vec<usize> {
     (0..rank).map(at).collect()
 }
 
-/// Axes along which all move evenly become one.
+/// Merges axes that all operands traverse contiguously.
 fn merged(dims: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>>) {
     let mut sizes: Vec<usize> = Vec::new();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); strides.len()];
@@ -354,7 +354,7 @@ impl Bound {
             }
         }
         let strides: Vec<Vec<usize>> = leaves.iter().map(|x| strides_in(x, &job.space)).collect();
-        // Each leaf merges alone; together they have one axis, or one that some repeat along.
+        // First, each leaf is merged alone. Together, the leaves then have one axis, or an axis along which some repeat.
         let run = |run: &Range<usize>| {
             let dims = &job.space[run.clone()];
             let of =
@@ -406,13 +406,13 @@ impl Bound {
         Form { leaves, outputs, outer, keep, still, whole, literals: Vec::new() }
     }
 
-    /// Whether a leaf has the same elements in every row that a work-item comes to.
+    /// Returns whether a leaf has the same elements in every row of a work-item.
     fn is_still(&self, leaf: usize, down: bool, keep: Keep) -> bool {
         let same = if down { self.deep.1[leaf] == 0 } else { self.strides[leaf].0.iter().all(|s| *s == 0) };
         same && self.step(leaf) == Step::Unit && (down || matches!(keep, Keep::Registers(_)))
     }
 
-    /// Where a row stays between passes.
+    /// Returns where a row is kept between passes.
     fn keep(&self, device: &Device, outputs: &[Tensor]) -> Keep {
         if device.capabilities().is_cpu() {
             return if self.inner <= KEPT { Keep::Memory } else { Keep::Nothing };
@@ -429,13 +429,13 @@ impl Bound {
         }
     }
 
-    /// Vectors of a row that each work-item has.
+    /// Returns the number of vectors of a row per work-item.
     fn held(&self, device: &Device, n: usize, lanes: usize) -> usize {
         n.div_ceil(lanes * self.group(device, n))
     }
 
-    /// The class of shapes that tuned parameters are for: how the kernel walks, bits of an element, size of a row by powers of four,
-    /// whether there is a costly function.
+    /// Returns the class of shapes for tuned parameters: how the kernel walks, bits per element, row size in powers of four, and whether
+    /// there is a costly function.
     fn class(&self, job: &Job, outputs: impl Iterator<Item = DType>) -> u64 {
         let walk = match (job.reduced, job.below, job.parts) {
             (0, ..) => u64::from(!self.outer.is_empty()),
@@ -449,19 +449,19 @@ impl Bound {
         1 + (walk << 8 | row << 4 | (size as u64 / 2) << 1 | u64::from(job.costly))
     }
 
-    /// Bytes of the smallest element that is read.
+    /// Returns the size in bytes of the smallest element that is read.
     fn smallest_leaf(&self) -> usize {
         smallest(self.leaves.iter().map(Tensor::dtype))
     }
 
-    /// Work-items that share a row of `n` elements.
+    /// Returns the number of work-items that share a row of `n` elements.
     fn group(&self, device: &Device, n: usize) -> usize {
         if device.capabilities().is_cpu() {
             return 1;
         }
         let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
         let vectors = n.div_ceil(value("VW"));
-        // What else is kept of a row takes registers, and so do sums of columns.
+        // Other kept values of a row and column sums also need registers.
         let share = match (self.columns, self.leaves.len()) {
             (0, 1) => value("SHARE") * 2,
             (0, _) => value("SHARE"),
@@ -470,7 +470,7 @@ impl Bound {
         vectors.div_ceil(share).next_power_of_two().clamp(32, 512).min(largest_group(device))
     }
 
-    /// How many parts each row is taken in.
+    /// Returns the number of parts that each row is split into.
     fn parts(&self, device: &Device, job: &Job) -> usize {
         if job.below > 0 {
             return self.parts_of_columns(device, job.rows());
@@ -479,7 +479,8 @@ impl Bound {
         wanted.div_ceil(job.rows().max(1)).clamp(1, (self.inner / PART).max(1))
     }
 
-    /// Parts that columns are taken in: their number does not follow that of a processor's cores, which must not show in results.
+    /// Returns the number of parts that columns are split into. It does not depend on the number of CPU cores, which must not affect
+    /// results.
     fn parts_of_columns(&self, device: &Device, rows: usize) -> usize {
         let (deep, elements) = (self.deep.0, rows * self.deep.0 * self.inner);
         if device.capabilities().is_cpu() {
@@ -491,7 +492,7 @@ impl Bound {
         wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1))
     }
 
-    /// Lanes of vectors of 16 bytes or as many as are tuned, on GPUs and where all operands lie so.
+    /// Returns the lanes per vector: 16 bytes or the tuned number, on GPUs, if the layout of all operands allows it.
     fn lanes(&self, outputs: &[Tensor], (flat, rows_of_one): (bool, bool)) -> Option<usize> {
         let device = outputs.first().map(Tensor::device).filter(|d| !d.capabilities().is_cpu())?;
         let unit = |i: &usize| self.step(*i) == Step::Unit;
@@ -515,7 +516,7 @@ impl Bound {
         parts: usize,
     ) -> Result<Launch<'static>> {
         let Some(device) = outputs.first().map(Tensor::device) else {
-            return Err(Error::internal("fuse: no output"));
+            return Err(Error::internal("fuse: a kernel has no output"));
         };
         let flat = form.outer.is_none();
         let lanes = self.lanes(outputs, (flat, parts > 1 && job.below == 0));
@@ -563,7 +564,7 @@ impl Bound {
             groups[1] = groups[1].div_ceil(AT_A_TIME);
             return Ok(launch.local(local).groups3(groups));
         }
-        // Parts begin at whole vectors.
+        // Parts start at whole vectors.
         let per = self.inner.div_ceil(parts).next_multiple_of(64);
         let wg = self.group(device, per.min(self.inner));
         if let (Keep::Registers(_), Some(lanes)) = (form.keep, lanes) {
@@ -574,7 +575,7 @@ impl Bound {
         Ok(launch.scalar(parts).scalar(per).groups(groups))
     }
 
-    /// Work-groups of a kernel that reduces rows, `wg` work-items for `per` elements each.
+    /// Returns the number of work-groups of a kernel that reduces rows, with `wg` work-items for `per` elements each.
     fn groups_of_rows(&self, device: &Device, (rows, parts): (usize, usize), wg: usize, per: usize) -> usize {
         match (self.columns, self.leaves.len()) {
             (0, 2..) if wg > 1 => {
@@ -586,8 +587,9 @@ impl Bound {
         }
     }
 
-    /// Work-groups of a kernel that adds up columns of the rows it reduces; each writes a sum: as many as registers let a GPU have at once. On
-    /// processors their number does not follow that of the cores, see [`Bound::parts_of_columns`].
+    /// Returns the number of work-groups of a kernel with row reductions and column sums; each group writes partial sums. On GPUs, it is
+    /// the number of groups that registers allow to be resident. On CPUs it does not depend on the number of cores, see
+    /// [`Bound::parts_of_columns`].
     fn groups_with_columns(&self, device: &Device, rows: usize) -> usize {
         let capabilities = device.capabilities();
         let busy = match capabilities.is_cpu() {
@@ -621,7 +623,7 @@ impl Bound {
         }
         let lanes = lanes.unwrap_or_else(|| value("VW"));
         let (local, groups) = row_grid(device, value("WG"), lanes, rows * parts, self.inner);
-        // Exact functions of f32 take the registers of a second row.
+        // Exact f32 functions need the registers of a second row.
         let deep = if costly && self.smallest_leaf() == 4 { 1 } else { AT_A_TIME };
         launch.define("DEEP", deep).define("CHUNK", lanes).local(local).groups3(groups)
     }

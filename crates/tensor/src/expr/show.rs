@@ -1,9 +1,9 @@
-//! Trees for people: one node a line, in order of computation.
+//! Formats trees for people: one node per line, in the order of computation.
 
 use super::node::{Kind, Nodes};
 use std::fmt::Write as _;
 
-/// The nodes that `roots` are made of: number, operation, arguments, shape.
+/// Formats the nodes that `roots` depend on: number, operation, arguments, shape.
 pub(super) fn tree(nodes: &Nodes, roots: &[usize]) -> String {
     let mut out = String::new();
     for id in nodes.cone(roots, |_| false) {

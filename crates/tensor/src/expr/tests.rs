@@ -20,7 +20,7 @@ fn steps(nodes: &Nodes, root: usize) -> Vec<Step> {
     plan(nodes, &[root], &Walks { few: &|_, _| false, columns: &|_, _| true })
 }
 
-/// A tree over inputs of these shapes.
+/// Builds a tree over inputs of these shapes.
 fn tree(shapes: &[&[usize]], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> (Nodes, usize) {
     let nodes = Rc::new(RefCell::new(Nodes::default()));
     let given: Vec<Expr> =
@@ -58,13 +58,13 @@ fn trees_are_one_kernel_unless_axes_differ() {
         1
     );
     assert_eq!(count(|t| t[0].square()?.sum(&[])), 1);
-    // The sum of rows by a kernel of its own, and before it what is summed.
+    // The sum over rows needs a separate kernel, after the kernel for its terms.
     assert_eq!(count(|t| t[0].exp()?.sum(&[0])), 2);
     assert_eq!(count(|t| t[0].exp()?.sum(&[0])?.add(&t[0].sum(&[1])?)), 3);
-    // Many columns: one kernel walks down them and computes what is summed.
+    // With many columns, one kernel walks down the columns and computes the terms.
     let (nodes, root) = tree(&[&[4, 32]], |t| t[0].exp()?.sum(&[0]));
     assert_eq!(steps(&nodes, root).len(), 1);
-    // A row's softmax, then broadcast over more rows.
+    // A row's softmax that is broadcast to more rows.
     assert_eq!(count(|t| t[1].softmax()?.mul(&t[0])), 2);
 }
 
@@ -89,7 +89,7 @@ fn ramp(n: usize) -> Vec<f32> {
     (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
 }
 
-/// Beside the same made of single ops, forward and backward, in every storage type.
+/// Compares trees with the same computation in single ops, forward and backward, in every storage type.
 #[test]
 fn norms_and_softmax_agree_with_single_ops() {
     type Single = fn(&Tensor, &Tensor) -> Result<Tensor>;
@@ -122,7 +122,7 @@ fn norms_and_softmax_agree_with_single_ops() {
     }
 }
 
-/// Single ops in f32, the tree in the inputs' type.
+/// Compares single ops in f32 with the tree in the inputs' type.
 fn agree(
     what: &str,
     [x, w]: [&Tensor; 2],
@@ -149,7 +149,7 @@ fn agree(
     }
 }
 
-/// One long row is taken in parts; sums of small integers are exact.
+/// A long row is split into parts. Sums of small integers are exact.
 #[test]
 fn long_rows_in_parts_are_exact() {
     for device in devices() {
@@ -175,7 +175,7 @@ fn a_nan_stays_in_a_maximum() {
     }
 }
 
-/// Views, masks of integers, axes in the middle, images with a bias for each channel.
+/// Views, integer masks, axes in the middle, and images with a bias per channel.
 #[test]
 fn operands_lie_anyhow() {
     for device in devices() {
@@ -206,7 +206,7 @@ fn operands_lie_anyhow() {
     }
 }
 
-/// Every row by its name, against its function in f64: texts are filled in right.
+/// Compares every row with its f64 function by name, which also checks the generated expressions.
 #[test]
 fn every_row_can_be_in_a_tree() {
     for device in devices() {
@@ -230,7 +230,7 @@ fn every_row_can_be_in_a_tree() {
     }
 }
 
-/// A captured tree, forward and backward, follows what its input holds.
+/// A captured tree, forward and backward, uses the current contents of its input.
 #[test]
 fn trees_replay() {
     let device = test_device().unwrap();
@@ -249,7 +249,7 @@ fn trees_replay() {
     assert_eq!(grad.to_bytes().unwrap(), expected.1.to_bytes().unwrap());
 }
 
-/// Scalars are arguments: other values have the same texts, and their own results.
+/// Scalars are arguments: other values give the same source and their own results.
 #[test]
 fn other_scalars_build_nothing() {
     for device in devices() {
@@ -269,7 +269,7 @@ fn other_scalars_build_nothing() {
     }
 }
 
-/// What folds has the value that a kernel computes, special values too.
+/// Folded constants equal the values that kernels compute, including special values.
 #[test]
 fn constants_fold_to_what_kernels_compute() {
     let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -2.5, 30.0, 1e-3];
@@ -305,7 +305,7 @@ fn constants_fold_to_what_kernels_compute() {
     }
 }
 
-/// Axes in front and in the middle, wide enough for a kernel that walks down columns; NaN stays.
+/// Reduces leading and middle axes that are wide enough for a kernel that walks down columns. NaN is preserved.
 #[test]
 fn columns_are_reduced_in_one_walk() {
     for device in devices() {
@@ -329,7 +329,7 @@ fn columns_are_reduced_in_one_walk() {
     }
 }
 
-/// Every value that the tuner may try gives the right result, for each class of kernels that a tree has.
+/// Every value that the tuner may try gives correct results, for each class of kernels of a tree.
 #[test]
 fn tuned_values_are_all_right() {
     use netcl_kernel::tune::Tuning;
@@ -361,8 +361,8 @@ fn tuned_values_are_all_right() {
     }
 }
 
-/// Where trees that are drawn at random do not go: bases near 0, at 0 and below it, with whole exponents. The gradients of a power as formulas in
-/// f64; that of the exponent is 0 at a base of 0 and does not exist below.
+/// Covers cases that random trees avoid: bases near 0, at 0 and below 0, with integer exponents. Compares the gradients of a power with f64
+/// formulas. The exponent's gradient is 0 for base 0, and does not exist for negative bases.
 #[test]
 fn powers_of_small_and_negative_bases_have_their_gradients() {
     let mut draw = crate::Generator::new(77);

@@ -1,15 +1,15 @@
-//! Steps that are captured once and replayed: the same commands over the same memory, without what it took to make them.
+//! Steps that are captured once and replayed: the same commands on the same memory, without the work of creating them.
 //!
 //! ```text
-//! a step or two as ever     kernels are compiled, proven and tuned
-//! Trace::of(step)           the step runs; what it allocates and launches is noted
-//! Plan::new(trace)          every buffer gets a place, by when it is used; buffers share memory
-//! Graph::planned(plan)      the step is made again: noted, not run; each launch gets a kernel object with its arguments
-//! graph.replay()            one driver call a launch, as often as wanted
+//! a step or two eagerly     kernels are compiled, verified and tuned
+//! Trace::of(step)           the step runs; its allocations and launches are recorded
+//! Plan::new(trace)          every buffer gets an address, by the time of its use; buffers share memory
+//! Graph::planned(plan)      the step is recorded again without running; each launch gets a kernel object with its arguments
+//! graph.replay()            one driver call per launch, as often as needed
 //! ```
 //!
-//! What changes from replay to replay lies in device memory that was there before the capture: inputs, the learning rate,
-//! where dropout's stream begins. The host writes it before a replay and reads results after it.
+//! Values that change between replays are in device memory that existed before the capture: inputs, the learning rate, and the start of
+//! dropout's random stream. The host writes them before a replay and reads results after it.
 
 mod overlap;
 mod plan;

@@ -1,31 +1,31 @@
-//! Which buffers are in use at one command.
+//! Finds the buffers that are in use at the same command.
 
 use super::record::LiveRange;
 
-/// No command.
+/// Marks that there is no command.
 const NEVER: usize = 0;
 
-/// A set of ranges that says which of them are in use while another one is, in time that grows with how many they are.
+/// A set of ranges that finds those in use at the same time as another range. A search takes time proportional to their number.
 ///
-/// All ranges lie in the order of their first commands; over them a tree of the latest ends of those that are in the set. A search
-/// looks into no part whose ranges begin too late or have all ended.
+/// All ranges are sorted by their first commands. A tree over them holds the latest end of the ranges in the set. A search skips parts
+/// whose ranges begin too late or have all ended.
 pub(super) struct Overlaps {
-    /// Spans by their first commands.
+    /// Ranges in order of their first commands.
     order: Vec<usize>,
-    /// First and last command by place in `order`; the last one is counted from 1.
+    /// First and last command by position in `order`. The last one is counted from 1.
     times: Vec<(usize, usize)>,
-    /// Where each range lies in `order`; ranges that no command touches lie nowhere.
+    /// Position of each range in `order`, or `None` if no command uses it.
     place: Vec<Option<usize>>,
-    /// The latest end below each node; node 1 is the root, node n has 2n and 2n + 1 below it.
+    /// Latest end below each node. Node 1 is the root, and node n has the children 2n and 2n + 1.
     latest: Vec<usize>,
     leaves: usize,
-    /// Nodes that searches came to.
+    /// Number of nodes that searches visited.
     #[cfg(test)]
     pub visited: std::cell::Cell<usize>,
 }
 
 impl Overlaps {
-    /// For these ranges, none of which is in the set so far.
+    /// Builds an empty set for these ranges.
     pub fn of(ranges: &[LiveRange]) -> Self {
         let mut order: Vec<usize> = (0..ranges.len()).filter(|i| ranges[*i].commands.is_some()).collect();
         order.sort_by_key(|i| ranges[*i].commands);
@@ -49,7 +49,7 @@ impl Overlaps {
         }
     }
 
-    /// Takes range `i` into the set.
+    /// Adds range `i` to the set.
     pub fn insert(&mut self, i: usize) {
         let Some(at) = self.place[i] else { return };
         let end = self.times[at].1;
@@ -60,12 +60,12 @@ impl Overlaps {
         }
     }
 
-    /// The ranges of the set that are in use at a command at which range `i` is.
+    /// Finds the ranges of the set that are in use at a command at which range `i` is in use.
     pub fn with(&self, i: usize, found: &mut Vec<usize>) {
         found.clear();
         let Some(at) = self.place[i] else { return };
         let (first, end) = self.times[at];
-        // Those that begin before this one ends.
+        // Candidates begin before this range ends.
         let begun = self.times.partition_point(|(other, _)| *other < end);
         self.search(1, (0, self.leaves), (begun, first), found);
     }
@@ -79,7 +79,7 @@ impl Overlaps {
     ) {
         #[cfg(test)]
         self.visited.set(self.visited.get() + 1);
-        // An end counted from 1 that is at most `first` lies before it.
+        // An end that is counted from 1 and at most `first` is before `first`.
         if from >= begun || self.latest[node] <= first {
             return;
         }
@@ -97,7 +97,7 @@ impl Overlaps {
 mod tests {
     use super::*;
 
-    /// Micro-batches one after the other: each has buffers in use at once, and all of them the same number.
+    /// Sequential micro-batches: each has buffers in use at the same time, and all have the same number.
     #[test]
     fn the_work_of_a_search_does_not_grow_with_what_came_before() {
         let visited = |micros: usize| {
@@ -115,9 +115,9 @@ mod tests {
             }
             overlaps.visited.get() / ranges.len()
         };
-        // The depth of the tree, and the ranges in use at once.
+        // The depth of the tree, plus the ranges in use at the same time.
         let (few, many) = (visited(100), visited(1600));
-        assert!(many <= few + 2 * 4, "{few} nodes a range of 100 micro-batches, {many} of 1600");
+        assert!(many <= few + 2 * 4, "{few} nodes visited for 100 micro-batches, {many} for 1600");
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             commands,
             survives: false,
         };
-        // Intervals of many lengths, some to the end, some of nothing.
+        // Intervals of many lengths; some last to the end, some are empty.
         let ranges: Vec<LiveRange> = (0..200usize)
             .map(|i| {
                 let first = i * 37 % 101;

@@ -1,9 +1,8 @@
-//! Where the buffers of a step lie: buffers whose live ranges do not overlap share memory.
+//! Assigns memory to the buffers of a step. Buffers whose live ranges do not overlap share memory.
 //!
-//! Two ways to share. *Slots* are whole driver allocations that several buffers use one after the other. *Gaps* place buffers of any
-//! size side by side in one allocation, as parts of it. Gaps take the least memory; slots little more where sizes repeat, as they
-//! do in a stack of equal layers, and their launches cost less: NVIDIA's driver takes up to 13 us more for a launch whose
-//! arguments are parts of one buffer.
+//! There are two ways to share. *Slots* are whole driver allocations that several buffers use in turn. *Gaps* place buffers of any size
+//! next to each other in one allocation. Gaps need the least memory. Slots need little more if sizes repeat, as in a stack of equal layers,
+//! and their launches are cheaper: NVIDIA's driver takes up to 13 us more for a launch whose arguments are parts of one buffer.
 
 use super::overlap::Overlaps;
 use super::record::{LiveRange, Trace};
@@ -12,12 +11,12 @@ use netcl_device::record::Placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// A buffer with its place.
+/// A buffer with its assigned memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// What it is and when it is used.
+    /// Description of the buffer and its use.
     pub range: LiveRange,
-    /// Where it starts, counted through all chunks of memory.
+    /// Offset of its start, counted through all chunks of memory.
     pub offset: usize,
 }
 
@@ -27,38 +26,38 @@ impl Assignment {
     }
 }
 
-/// The places of a step's buffers.
+/// Memory assignments of a step's buffers.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// In the order the step asks for them.
+    /// Assignments in the order in which the step allocates them.
     pub assignments: Vec<Assignment>,
-    /// What each command is called.
+    /// Name of each command.
     pub names: Vec<&'static str>,
-    /// Bytes in all.
+    /// Total number of bytes.
     pub bytes: usize,
-    /// The most bytes in use at one command, and which command: no plan takes less.
+    /// Largest number of bytes in use at one command, and that command: a lower bound for every plan.
     pub peak: (usize, usize),
-    /// Bytes of each allocation, in order.
+    /// Size of each allocation in bytes, in order.
     chunks: Vec<usize>,
-    /// Whether these are slots, of which a buffer has all.
+    /// Whether the allocations are slots, each of which a buffer uses as a whole.
     slots: bool,
 }
 
-/// What buffers are sorted by before they are placed.
+/// Sort key of buffers before they are placed.
 type Order = fn(&LiveRange) -> (usize, usize);
 
-/// In which order buffers are placed; the best result counts.
+/// Orders in which buffers are placed. The best result is used.
 const ORDERS: [Order; 3] =
     [|s| (s.bytes, length(s)), |s| (s.bytes.saturating_mul(length(s)), s.bytes), |s| (length(s), s.bytes)];
 
-/// Buffers of a step above which one order has to do: the host's time grows with the pairs of buffers that are in use at once.
+/// Number of buffers above which only one order is tried: the host's time grows with the pairs of buffers in use at the same time.
 const MANY: usize = 8000;
 
-/// Slots are taken where they need at most this share more than gaps, or where all of it is less than this part of the device.
+/// Slots are used if they need at most this share more than gaps, or if their total is less than this share of the device.
 const MORE: f64 = 0.03;
 const LITTLE: u64 = 200;
-/// And where they need at most this share more, if that is less than this part of the device: a step of ResNet-50 in f32 takes 107 ms with slots
-/// that need 0.13 more on an H100, and 154 ms with gaps.
+/// Slots are also used if they need at most this share more and that is less than this share of the device. A step of ResNet-50 in f32 on
+/// an H100 takes 107 ms with slots that need 0.13 more, and 154 ms with gaps.
 const MORE_WITH_ROOM: f64 = 0.15;
 const ROOM: u64 = 3;
 
@@ -67,14 +66,14 @@ fn length(range: &LiveRange) -> usize {
 }
 
 impl Plan {
-    /// Places the buffers of `trace` for `device`: starts where the device lets a part of a buffer start, no chunk above what it
-    /// gives at once.
+    /// Places the buffers of `trace` for `device`. Buffers start where the device allows a sub-buffer to start, and chunks do not exceed
+    /// its allocation limit.
     ///
-    /// Buffers are placed one after the other, each into the smallest gap that is free while it is in use (Pisarchyk and Lee,
-    /// "Efficient memory management for deep neural net inference", 2020), in several orders, the largest first among them.
+    /// Each buffer is placed into the smallest gap that is free while it is in use (Pisarchyk and Lee, "Efficient memory management for
+    /// deep neural net inference", 2020). Several orders are tried, including largest first.
     ///
     /// # Errors
-    /// `Memory` when one buffer is larger than a chunk.
+    /// `Memory` if a buffer is larger than a chunk.
     pub fn new(device: &Device, trace: &Trace) -> Result<Self> {
         let capabilities = device.capabilities();
         let align = capabilities.base_align.max(1);
@@ -84,7 +83,8 @@ impl Plan {
         Self::with(trace, align, limit, [part(LITTLE), part(ROOM)])
     }
 
-    /// Slots or gaps; `little`: bytes that slots may take however few gaps need, `room`: if they need little more.
+    /// Chooses slots or gaps. `little` is the size below which slots are always used; `room` is the limit if slots need little more than
+    /// gaps.
     fn with(trace: &Trace, align: usize, chunk: usize, [little, room]: [usize; 2]) -> Result<Self> {
         let gaps = Self::gaps(trace, align, chunk)?;
         let (assignments, chunks) = slots(trace, align);
@@ -100,7 +100,7 @@ impl Plan {
     fn gaps(trace: &Trace, align: usize, chunk: usize) -> Result<Self> {
         if let Some(range) = trace.ranges.iter().find(|s| s.bytes > chunk) {
             return Err(Error::memory(format!(
-                "a buffer of {} bytes, and the device gives {chunk} at once",
+                "a buffer has {} bytes, but the device allows {chunk} per allocation",
                 range.bytes
             )));
         }
@@ -113,7 +113,7 @@ impl Plan {
         Ok(Self { assignments, names: trace.names.clone(), bytes, peak, chunks, slots: false })
     }
 
-    /// The memory for it, and what a capture needs to know.
+    /// Allocates the memory and returns what a capture needs to know about it.
     pub(super) fn allocate(&self, device: &Device) -> Result<Placement> {
         let _tag = device.tag("graph");
         let chunks = self.chunks.iter().map(|bytes| device.allocate_own(*bytes)).collect::<Result<_>>()?;
@@ -131,17 +131,16 @@ impl Plan {
         Ok(Placement { chunks, places: self.assignments.iter().map(place).collect() })
     }
 
-    /// Whether a step that was captured uses its buffers as this plan expects.
+    /// Checks that a captured step uses its buffers as this plan expects.
     ///
     /// # Errors
-    /// `Unsupported` when two buffers in use at one command share bytes.
+    /// `Unsupported` if two buffers in use at the same command share bytes.
     pub(super) fn check(&self, captured: &Trace) -> Result<()> {
         let mut ranges: Vec<(usize, &LiveRange)> =
             self.assignments.iter().map(|planned| planned.offset).zip(&captured.ranges).collect();
         ranges.retain(|(_, range)| range.commands.is_some() && range.bytes > 0);
         ranges.sort_by_key(|(_, range)| range.commands);
-        // Buffers in use, by where they start, and by when their use ends. None of them share bytes, so that one that comes can only
-        // overlap its neighbours.
+        // Buffers in use, sorted by start and by end of use. They do not share bytes, so a new buffer can only overlap its neighbors.
         let mut in_use: BTreeMap<usize, &LiveRange> = BTreeMap::new();
         let mut ends: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
         for (offset, range) in ranges {
@@ -154,7 +153,7 @@ impl Plan {
             let after = in_use.range(offset..offset + range.bytes).next();
             if let Some((_, other)) = before.or(after) {
                 return Err(Error::unsupported(format!(
-                    "capture: two buffers ({} bytes of {}, {} bytes of {}) are in use for longer than in the step before",
+                    "capture: two buffers ({} bytes of {}, {} bytes of {}) are in use for longer than in the planned step",
                     other.bytes, other.made_by, range.bytes, range.made_by
                 )));
             }
@@ -165,7 +164,7 @@ impl Plan {
     }
 }
 
-/// Places every range, the one with the largest key first; where each went and where the last ends.
+/// Places every range, the one with the largest key first. Returns their positions and the end of the last one.
 fn place(
     trace: &Trace,
     align: usize,
@@ -173,7 +172,7 @@ fn place(
     order: fn(&LiveRange) -> (usize, usize),
 ) -> (Vec<Assignment>, usize) {
     let mut by_key: Vec<usize> = (0..trace.ranges.len()).collect();
-    // Stable, so that the same step gets the same plan.
+    // The sort is stable, so that the same step gets the same plan.
     by_key.sort_by_key(|i| Reverse(order(&trace.ranges[*i])));
     let mut assignments: Vec<Assignment> =
         trace.ranges.iter().map(|s| Assignment { range: s.clone(), offset: 0 }).collect();
@@ -195,8 +194,8 @@ fn place(
     (assignments, end)
 }
 
-/// Gives every range a slot, the largest range first, each in the smallest slot that is free while it is in use; where each went, and
-/// the slots' bytes. A slot is as large as the first range that came to it, rounded up to `align`.
+/// Assigns a slot to every range, the largest first: the smallest slot that is free while the range is in use. Returns the assignments and
+/// the slots' sizes. The first range of a slot sets its size, rounded up to `align`.
 fn slots(trace: &Trace, align: usize) -> (Vec<Assignment>, Vec<usize>) {
     let mut by_size: Vec<usize> = (0..trace.ranges.len()).collect();
     by_size.sort_by_key(|i| Reverse(trace.ranges[*i].bytes));
@@ -207,7 +206,7 @@ fn slots(trace: &Trace, align: usize) -> (Vec<Assignment>, Vec<usize>) {
         overlaps.with(i, &mut met);
         let mut taken: Vec<usize> = met.iter().map(|other| slot_of[*other]).collect();
         taken.sort_unstable_by_key(|slot| Reverse(*slot));
-        // The last ones are the smallest.
+        // The last slots are the smallest.
         let mut free = sizes.len().checked_sub(1);
         for slot in taken {
             if free == Some(slot) {
@@ -231,11 +230,11 @@ fn slots(trace: &Trace, align: usize) -> (Vec<Assignment>, Vec<usize>) {
     (trace.ranges.iter().zip(slot_of).map(place).collect(), sizes)
 }
 
-/// The smallest gap for `bytes` between `taken`, which come by their starts; else the place after the last.
+/// Returns the smallest gap for `bytes` between the sorted `taken` assignments, or else the position after the last one.
 fn gap<'a>(taken: impl Iterator<Item = &'a Assignment>, bytes: usize, align: usize, chunk: usize) -> usize {
     let start = |at: usize| {
         let at = at.next_multiple_of(align);
-        // No buffer spans two chunks.
+        // A buffer does not span two chunks.
         if at % chunk + bytes > chunk { at.next_multiple_of(chunk) } else { at }
     };
     let (mut free, mut best) = (0, None);
@@ -249,7 +248,7 @@ fn gap<'a>(taken: impl Iterator<Item = &'a Assignment>, bytes: usize, align: usi
     best.map_or_else(|| start(free), |(_, at)| at)
 }
 
-/// The most bytes in use at one of `commands` commands, and at which.
+/// Returns the largest number of bytes in use at one of `commands` commands, and that command.
 fn peak(ranges: &[LiveRange], commands: usize) -> (usize, usize) {
     let mut change = vec![0isize; commands + 1];
     for range in ranges {
@@ -311,7 +310,7 @@ mod tests {
         assert_eq!(plan.peak, (2000, 1));
     }
 
-    /// Forward and backward: activations live the longer the earlier they are made.
+    /// Forward and backward: activations that are created earlier live longer.
     #[test]
     fn a_stack_of_layers_takes_little_more_than_its_peak() {
         let mut ranges = Vec::new();
@@ -342,12 +341,12 @@ mod tests {
         ranges[2].commands = None;
         let plan = planned(ranges, 1 << 20);
         assert_ne!(plan.assignments[0].offset, plan.assignments[1].offset);
-        assert_eq!(plan.bytes, 5000, "an untouched buffer is bound, but shares");
+        assert_eq!(plan.bytes, 5000, "an untouched buffer is bound, but shares memory");
     }
 
     #[test]
     fn whole_buffers_are_taken_where_there_is_room() {
-        // Two of 640 bytes share what one of 1280 had before: as parts, but not as slots.
+        // Two buffers of 640 bytes share the memory of an earlier one of 1280: as parts, but not as slots.
         let ranges = vec![range(5120, 0, 1), range(1280, 0, 0), range(640, 1, 1), range(640, 1, 1)];
         let trace = Trace { ranges, names: vec![""; 2] };
         let plan = |room| Plan::with(&trace, 128, 1 << 20, [0, room]).unwrap();

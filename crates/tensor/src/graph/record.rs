@@ -1,4 +1,4 @@
-//! What a step does, noted while it runs.
+//! Records what a step does while it runs.
 
 use crate::expr::Lazy;
 use crate::tape::{Rollback, settle};
@@ -6,40 +6,40 @@ use crate::{Device, Error, Result};
 use netcl_device::driver::Access;
 use netcl_device::record::{Command, Mode, Recording, Touched};
 
-/// One buffer that a step asks for.
+/// A buffer that a step allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveRange {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// What it is for: the device's tag when it was asked for.
+    /// Purpose: the device's tag at the allocation.
     pub tag: &'static str,
-    /// Number of the model's layer, from 1; 0 for none. In a backward pass that of the forward.
+    /// Number of the model's layer, from 1; 0 for none. In a backward pass, the layer of the forward.
     pub layer: u32,
-    /// The operation that asked for it.
+    /// Operation that allocated it.
     pub op: &'static str,
-    /// The kernel that writes it first.
+    /// First kernel that writes it.
     pub made_by: &'static str,
-    /// First and last command that touches it; no last one for a buffer that outlives the step, and no first one either if it is
-    /// read before it is written. A buffer that no command touches has none.
+    /// First and last command that uses it. There is no last command if the buffer outlives the step, and no first command either if it is
+    /// read before it is written. `None` if no command uses it.
     pub commands: Option<(usize, usize)>,
     /// Whether it outlives the step.
     pub survives: bool,
 }
 
-/// A step's buffers and how many commands it took.
+/// A step's buffers and commands.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// In the order they were asked for.
+    /// Buffers in the order of their allocation.
     pub ranges: Vec<LiveRange>,
-    /// What each command is called.
+    /// Name of each command.
     pub names: Vec<&'static str>,
 }
 
 impl Trace {
-    /// Runs `step` and notes what it does on this thread.
+    /// Runs `step` and records what it does on this thread.
     ///
     /// # Errors
-    /// Those of the step, whose gradients are then dropped; `Unsupported` when another step is being recorded on the device.
+    /// Errors of the step, whose gradients are then dropped; `Unsupported` if another step is being recorded on the device.
     pub fn of<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
         let Recorded { recording, out, gradients } = recorded(device, Mode::Watch, step)?;
         gradients.accept();
@@ -48,18 +48,20 @@ impl Trace {
 }
 
 impl Trace {
-    /// Notes what `step` would do, without running it and without memory for its buffers. Kernels are compiled on the way; gradients
-    /// are afterwards what they were before.
+    /// Records what `step` would do, without running it and without memory for its buffers. Kernels are compiled. Gradients are restored
+    /// afterwards.
     ///
     /// # Errors
-    /// Those of the step; `Unsupported` when it reads results on the host or keeps a buffer that it made.
+    /// Errors of the step; `Unsupported` if it reads results on the host or keeps a buffer that it allocated.
     pub fn dry_run<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<Self> {
         let Recorded { recording, out, gradients } = recorded(device, Mode::DryRun, step)?;
         let trace = Self::from(&recording);
-        // Gradients of a dry run have no memory.
+        // Gradients of a dry run do not have memory.
         drop((out, gradients));
         if recording.is_kept() {
-            return Err(Error::unsupported("capture: the first step keeps buffers for those that follow"));
+            return Err(Error::unsupported(
+                "capture: the first step keeps buffers for later steps; run it once before",
+            ));
         }
         Ok(trace)
     }
@@ -81,8 +83,8 @@ impl From<&Recording> for Trace {
             let all = command.touched();
             for touched in &all {
                 let Some(range) = touched.allocation.and_then(|i| ranges.get_mut(i)) else { continue };
-                // A command that writes what nothing wrote before does not live on what it reads there: kernels name a result
-                // also in the place of an argument that they do not use.
+                // Reading memory that was never written does not keep it alive: kernels also pass a result in the place of an unused
+                // argument.
                 let writes = |t: &&Touched| t.allocation == touched.allocation && t.access == Access::Write;
                 let fresh = if all.iter().any(writes) { at } else { 0 };
                 let first = range.commands.map_or(fresh, |(first, _)| first);
@@ -99,16 +101,16 @@ impl From<&Recording> for Trace {
     }
 }
 
-/// A step that was recorded.
+/// A recorded step.
 pub(super) struct Recorded<T> {
     pub recording: Recording,
     pub out: T,
-    /// Gradients as they were before: they come back unless this is told that the step counts.
+    /// Earlier gradients. They are restored unless the step is accepted.
     pub gradients: Rollback,
 }
 
-/// Records `step`, and stops recording however it ends. Where it fails or panics, gradients are as they were before: what a captured
-/// step has left in their place was never computed.
+/// Records `step`, and stops recording however it ends. If it fails or panics, gradients are restored: the gradients that a captured step
+/// has left were never computed.
 pub(super) fn recorded<T>(
     device: &Device,
     mode: Mode,
@@ -116,10 +118,10 @@ pub(super) fn recorded<T>(
 ) -> Result<Recorded<T>> {
     if matches!(mode, Mode::Capture(_)) && device.debug().needs_each() {
         return Err(Error::unsupported(
-            "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not",
+            "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not support",
         ));
     }
-    // What was deferred before the step is no part of it, and what it defers is.
+    // Ops deferred before the step are not part of it; ops that it defers are.
     settle()?;
     let session = device.record(mode)?;
     let gradients = Rollback::start();

@@ -9,7 +9,7 @@ use netcl_device::{Buffer, Label};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// One command with everything it needs.
+/// A command with everything that it needs.
 enum Step {
     Launch { kernel: KernelHandle, range: Range, label: Label },
     Fill { to: Touched, bytes: usize, pattern: Vec<u8> },
@@ -17,55 +17,54 @@ enum Step {
     Write { to: (Touched, usize), data: Arc<[u8]> },
 }
 
-/// What is called between the commands of a replay.
+/// Callbacks between the commands of a replay.
 pub struct Between<'a> {
-    /// Numbers of commands, in rising order; a number behind the last command stands for the end.
+    /// Command numbers in rising order. A number after the last command means the end.
     pub uses: &'a [usize],
-    /// Called with `i` before command `uses[i]` is enqueued: what that command needs can be waited for by [`Device::wait_for`].
+    /// Called with `i` before command `uses[i]` is enqueued. It can wait for the command's inputs with [`Device::wait_for`].
     pub before: &'a mut dyn FnMut(usize) -> Result<()>,
-    /// Tensors from before the capture.
+    /// Tensors that existed before the capture.
     pub parts: &'a [&'a Tensor],
-    /// Called with `i` as soon as the last command is enqueued that writes the tensor `parts[i]`, in the order of `parts`: what does something
-    /// with a part beside the rest of the step can begin behind a [`Device::mark`] made there. A part that the step does not write is done when
-    /// those before it are.
+    /// Called with `i` as soon as the last command that writes the tensor `parts[i]` is enqueued, in the order of `parts`. Other work on a
+    /// part can start after a [`Device::mark`] made there, in parallel with the rest of the step. A part that the step does not write is
+    /// done when the parts before it are done.
     pub done: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
-/// Which commands touch buffers that were there before the capture, by the number of each.
+/// Commands that use buffers from before the capture, by buffer number.
 #[derive(Default)]
 struct Uses {
-    /// The last command that writes it.
+    /// Last command that writes the buffer.
     last_writes: HashMap<u64, usize>,
-    /// Which of its bytes are touched, and the first command that does.
+    /// Byte ranges that are used, and the first command that uses each.
     first: HashMap<u64, HashMap<(usize, usize), usize>>,
 }
 
-/// A step that was captured. It keeps the memory that its commands use; results are where the step's tensors are.
+/// A captured step. It owns the memory that its commands use. Results are in the step's tensors.
 ///
-/// Threads may share a graph and replay it, or different graphs of one device, at the same time: each replay is enqueued in one
-/// piece, so that n replays that add 1 to a tensor add n, however many threads make them. That holds for replays alone. What
-/// a thread enqueues besides, operations and reads on the host, may come between the commands of another thread's replay: while that
-/// goes on, leave alone what the graph reads and writes, and read its results when the replays are enqueued.
+/// Threads may share a graph, and may replay the same or different graphs of one device at the same time. Each replay is enqueued as a
+/// whole, so n replays that add 1 to a tensor add n, whichever threads run them. This only holds for replays. Other operations and host
+/// reads of a thread may be enqueued between the commands of another thread's replay. Until the replays are enqueued, do not access the
+/// memory that the graph reads or writes.
 pub struct Graph {
     device: Device,
     steps: Vec<Step>,
-    // After the commands: a kernel may be released while its memory is still there, not the other way round.
+    // Dropped after the commands: a kernel may only be released while its memory still exists.
     held: Held,
     uses: Box<Uses>,
     _chunks: Vec<Buffer>,
-    /// Memory objects that bound kernels do not keep by themselves.
+    /// Memory objects that bound kernels do not keep alive.
     _memory: Vec<Touched>,
 }
 
 impl Graph {
-    /// Notes what `step` enqueues on this thread, without running it, and gives freed memory to later buffers as the pool does.
-    /// What the step returns has its contents after a [`Graph::replay`].
+    /// Records what `step` enqueues on this thread, without running it. Freed memory is given to later buffers, as in the pool. The result
+    /// of the step has its contents after a [`Graph::replay`].
     ///
-    /// Run the step once before: compiling and testing kernels is no part of it.
+    /// Run the step once before, because compiling and verifying kernels cannot be captured.
     ///
     /// # Errors
-    /// Those of the step; `Unsupported` when it reads results on the host or replays a graph. Gradients are then what they were before,
-    /// and so they are when the step panics.
+    /// Errors of the step; `Unsupported` if it reads results on the host or replays a graph. Gradients are then restored, also if the step panics.
     pub fn capture<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
         let Recorded { recording, out, gradients } = recorded(device, Mode::Capture(None), step)?;
         let graph = Self::bind(device, recording.commands, recording.held, Vec::new())?;
@@ -73,13 +72,13 @@ impl Graph {
         Ok((graph, out))
     }
 
-    /// The same with every buffer where `plan` says. The pool's cached memory is given back first, so that plan and pool do not
-    /// both keep what one of them needs.
+    /// Like [`Graph::capture`], with every buffer placed as in `plan`. The pool's cached memory is released first, so that plan and pool do
+    /// not both hold it.
     ///
     /// # Errors
-    /// As [`Graph::capture`]; `Unsupported` also when the step is not that of the plan.
+    /// As [`Graph::capture`]; `Unsupported` also if the step does not match the plan.
     pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
-        // The driver keeps released memory until the commands that use it are done.
+        // The driver keeps released memory until the commands that use it are complete.
         device.finish()?;
         device.release_cached_memory();
         let placement = plan.allocate(device)?;
@@ -124,34 +123,36 @@ impl Graph {
         Ok(Self { device, steps, held, uses, _chunks: chunks, _memory: memory })
     }
 
-    /// Enqueues the step again, in one piece: replays of this or another graph that threads start at the same time come one after the
-    /// other.
+    /// Enqueues the step again as a whole: replays that threads start at the same time run in sequence.
     ///
     /// # Errors
-    /// The driver's: the commands before the one that failed are enqueued. `Unsupported` within a step that is being recorded.
+    /// Driver errors: commands before the failed one are enqueued. `Unsupported` within a step that is being recorded.
     pub fn replay(&self) -> Result<()> {
         let _alone = self.device.start_replay()?;
         self.enqueue(&self.steps)
     }
 
-    /// Enqueues a part of the step: commands by their numbers. The parts of a step, one after the other, are the step; between them other
-    /// commands may run that leave its memory alone.
+    /// Enqueues a part of the step, given by command numbers. All parts in sequence are equal to the step. Between them, other commands may
+    /// run that do not use its memory.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; `Shape` for commands that it has not.
+    /// As [`Graph::replay`]; `Shape` if the commands do not exist.
     pub fn replay_part(&self, part: std::ops::Range<usize>) -> Result<()> {
         let steps = self.steps.get(part.clone()).ok_or_else(|| {
-            Error::shape(format!("graph: commands {part:?} of a step of {}", self.steps.len()))
+            Error::shape(format!(
+                "graph: commands {part:?} are out of range for a step of {}",
+                self.steps.len()
+            ))
         })?;
         let _alone = self.device.start_replay()?;
         self.enqueue(steps)
     }
 
-    /// The same with calls between the commands: what the step shares with others is awaited where it is first used, and handed on where the
-    /// step is done with it.
+    /// Like [`Graph::replay`], with callbacks between the commands: shared inputs can be awaited at their first use, and results passed on
+    /// after their last write.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; those of the calls.
+    /// As [`Graph::replay`]; errors of the callbacks.
     pub fn replay_between(&self, between: &mut Between<'_>) -> Result<()> {
         let Between { uses, before, parts, done } = between;
         let ends = parts.iter().scan(0, |end, part| {
@@ -181,8 +182,8 @@ impl Graph {
         self.enqueue(&self.steps[begin..])
     }
 
-    /// The number of the first command that touches the memory of `x`, a tensor from before the capture, as [`Between::uses`] takes it; `None`
-    /// where the step leaves it alone.
+    /// Returns the number of the first command that uses the memory of `x`, a tensor from before the capture, for [`Between::uses`]. `None`
+    /// if the step does not use it.
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
         let storage = x.storage();
         let (from, to) = (storage.start(), storage.start() + storage.bytes());
@@ -190,7 +191,7 @@ impl Graph {
         all.filter(|((begin, end), _)| *begin < to && from < *end).map(|(_, at)| *at).min()
     }
 
-    /// The number of the last command that writes the tensor `x`, one from before the capture; `None` where the step leaves it alone.
+    /// Returns the number of the last command that writes `x`, a tensor from before the capture. `None` if the step does not write it.
     pub fn last_write(&self, x: &Tensor) -> Option<usize> {
         self.uses.last_writes.get(&x.storage().number()).copied()
     }
@@ -216,23 +217,23 @@ impl Graph {
         Ok(())
     }
 
-    /// Number of commands of a replay.
+    /// Returns the number of commands of a replay.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether the step was without commands.
+    /// Returns whether the step has no commands.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Commands of a replay: launches, and fills, copies and uploads.
+    /// Returns the commands of a replay: launches; and fills, copies and uploads.
     pub fn commands(&self) -> (usize, usize) {
         let launches = self.steps.iter().filter(|s| matches!(s, Step::Launch { .. })).count();
         (launches, self.steps.len() - launches)
     }
 
-    /// Bytes of memory that only this graph uses, beside what a plan has placed.
+    /// Returns the bytes of memory that only this graph uses, excluding memory placed by a plan.
     pub fn held_bytes(&self) -> usize {
         self.held.bytes()
     }
@@ -240,7 +241,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // The newest first: drivers keep the kernels of a program in a list and look for each from that end.
+        // Releases the newest first: drivers keep a program's kernels in a list and search it from that end.
         while self.steps.pop().is_some() {}
     }
 }

@@ -1,8 +1,8 @@
-//! Notes what a function computes as a graph of operations.
+//! Records what a function computes as a graph of operations.
 //!
-//! The function runs, every operation is noted as it is called by name, and the device's commands are watched beside it. What could
-//! make another result elsewhere is refused: a kernel outside of an operation that reads what depends on the inputs, a result that is
-//! read on the host, memory that is overwritten, an operation that gives something else when it is called by its name.
+//! The function runs. Every operation is recorded as a call by name, and the device's commands are observed. A function is rejected if it
+//! could give another result elsewhere: a kernel outside of operations that reads data derived from the inputs, a result that is read on
+//! the host, memory that is overwritten, or an operation that gives another result when called by its name.
 
 use super::spec::{Form, Input, KernelUse, Made, Node, Setting, Spec, WeightInfo};
 use crate::graph::Trace;
@@ -13,23 +13,23 @@ use crate::{DType, Device, Error, Result, Tensor, no_grad, unfused};
 use netcl_device::record::{Command, Mode, Recording};
 use std::collections::{HashMap, HashSet};
 
-/// What is recorded: tensors in, tensors out.
+/// A function to record: tensors in, tensors out.
 pub(super) type Function<'a> = dyn Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'a;
 
-/// A graph, with its weights as the function had them.
+/// A graph, with the weights that the function used.
 pub(super) struct Captured {
     pub spec: Spec,
     pub weights: Vec<Tensor>,
 }
 
-/// Which memory, and how it is seen.
+/// Identifies memory and the view of it.
 #[derive(PartialEq, Eq, Hash)]
 struct Key(u64, usize, Vec<usize>, Vec<usize>, usize, DType);
 
 impl Key {
     fn of(t: &Tensor) -> Self {
         let Layout { shape, strides, offset } = t.layout();
-        // Of one element, or none, strides say nothing.
+        // Strides of axes with at most one element are irrelevant.
         let told = |(size, stride): (&usize, &usize)| if *size > 1 { *stride } else { 0 };
         let strides = shape.dims().iter().zip(strides).map(told).collect();
         let storage = t.storage();
@@ -37,16 +37,16 @@ impl Key {
     }
 }
 
-/// A value while its number is not known.
+/// A value before it has its final number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
     Input(usize),
     Weight(usize),
-    /// Operation and result.
+    /// Index of the operation and of its result.
     Made(usize, usize),
 }
 
-/// Notes `f` at `inputs`, names and contents.
+/// Records `f` with `inputs`, given as names and contents.
 pub(super) fn capture(device: &Device, inputs: &[(&str, &Tensor)], f: &Function<'_>) -> Result<Captured> {
     let bytes = inputs.iter().map(|(_, x)| x.to_bytes()).collect::<Result<Vec<_>>>()?;
     let upload = || -> Result<Vec<Tensor>> {
@@ -54,11 +54,11 @@ pub(super) fn capture(device: &Device, inputs: &[(&str, &Tensor)], f: &Function<
         each.map(|((_, x), bytes)| Tensor::from_bytes(device, x.shape(), bytes, x.dtype())).collect()
     };
     let run = |xs: &[Tensor]| no_grad(|| f(xs));
-    // Kernels are compiled and proven, and what is kept from call to call is made, before anything is noted.
+    // First, kernels are compiled and verified, and values that are cached between calls are created.
     let given = upload()?;
     drop(run(&given)?);
     unfused(|| Trace::dry_run(device, || run(&given)))
-        .map_err(|e| e.context("recording a graph of operations"))?;
+        .map_err(|e| e.context("cannot record a graph of operations"))?;
     drop(given);
     let session = device.record(Mode::Watch)?;
     let xs = upload()?;
@@ -72,7 +72,7 @@ pub(super) fn capture(device: &Device, inputs: &[(&str, &Tensor)], f: &Function<
     noting.finish(device, inputs, &xs, &outputs)
 }
 
-/// Refuses commands outside of operations that touch what depends on the inputs, the first `inputs` allocations.
+/// Rejects commands outside of operations that use data derived from the inputs. The inputs are the first `inputs` allocations.
 fn check_commands(recording: &Recording, called: &[Called], inputs: usize) -> Result<()> {
     let mut own = vec![false; recording.commands.len()];
     let count = own.len();
@@ -90,8 +90,8 @@ fn check_commands(recording: &Recording, called: &[Called], inputs: usize) -> Re
         let touches = command.touched().iter().any(|t| t.allocation.is_some_and(|i| depend.contains(&i)));
         if runs && !own && touches {
             return Err(Error::unsupported(format!(
-                "the kernel {} runs outside of an operation that can be called by name, on what the inputs decide: a graph of operations cannot \
-                 hold it",
+                "the kernel {} runs outside of an operation that can be called by name, on data that depends on the inputs: \
+                 a graph of operations cannot contain it",
                 command.name()
             )));
         }
@@ -101,7 +101,7 @@ fn check_commands(recording: &Recording, called: &[Called], inputs: usize) -> Re
 
 struct Noting {
     values: HashMap<Key, Value>,
-    /// Buffers of what depends on the inputs.
+    /// Buffers with data derived from the inputs.
     depend: HashSet<u64>,
     weights: Vec<Tensor>,
     nodes: Vec<(Node, Vec<Option<Value>>)>,
@@ -114,7 +114,7 @@ impl Noting {
         Self { values, depend, weights: Vec::new(), nodes: Vec::new() }
     }
 
-    /// Refuses memory that is not what it was when an operation read or wrote it.
+    /// Rejects memory that changed after an operation read or wrote it.
     fn check_versions(&self, called: &[Called]) -> Result<()> {
         let mut all = called.iter().flat_map(|called| &called.versions);
         let Some((t, _)) = all.find(|(t, version)| version.is_stale_in(t.storage())) else { return Ok(()) };
@@ -125,8 +125,8 @@ impl Noting {
             _ => "a constant".into(),
         };
         Err(Error::unsupported(format!(
-            "{what} is overwritten within the function: a graph of operations cannot hold it; record the model as it is used, not as it is \
-             trained"
+            "{what} is overwritten within the function: a graph of operations cannot contain it; record the model in evaluation mode, \
+             not in training mode"
         )))
     }
 
@@ -136,7 +136,8 @@ impl Noting {
         }
         if self.depend.contains(&x.storage().number()) {
             return Err(Error::unsupported(format!(
-                "{} is given a view of shape {} that no operation made: a graph of operations cannot hold it; use slice, reshape or permute",
+                "{} has a view of shape {} as an input that no operation created: a graph of operations cannot contain it; \
+                 use slice, reshape or permute",
                 called.name,
                 x.shape()
             )));
@@ -168,7 +169,7 @@ impl Noting {
             .iter()
             .map(|(name, v)| ((*name).to_owned(), Setting::Plain(v.clone())))
             .collect();
-        // As a file has them.
+        // Attributes are sorted as in a file.
         attributes.sort_by(|a, b| a.0.cmp(&b.0));
         let kernels = kernels(called, recording);
         let layer = layer(called);
@@ -187,7 +188,7 @@ impl Noting {
         let ends = outputs.iter().enumerate().map(|(i, y)| match self.values.get(&Key::of(y)) {
             Some(value) => Ok(*value),
             None => Err(Error::unsupported(format!(
-                "result {i} of the function, {y:?}, is made by no operation that can be called by name"
+                "result {i} of the function, {y:?}, does not come from an operation that can be called by name"
             ))),
         });
         let ends = ends.collect::<Result<Vec<_>>>()?;
@@ -223,13 +224,13 @@ impl Noting {
             nodes: nodes.iter().map(numbered).collect(),
             outputs: ends.iter().map(number).collect(),
         };
-        // What the function has may change afterwards.
+        // The function's own tensors may change afterwards.
         let weights = kept.into_iter().map(|w| no_grad(|| copied(&w.detach()))).collect::<Result<_>>()?;
         Ok(Captured { spec, weights })
     }
 }
 
-/// The operations and weights that `ends` are made of, in order.
+/// Returns the operations and weights that `ends` depend on, in order.
 fn live(nodes: &[(Node, Vec<Option<Value>>)], ends: &[Value]) -> (Vec<usize>, Vec<usize>) {
     let (mut used, mut weights) = (vec![false; nodes.len()], HashSet::new());
     let mut open: Vec<Value> = ends.to_vec();
@@ -251,7 +252,7 @@ fn live(nodes: &[(Node, Vec<Option<Value>>)], ends: &[Value]) -> (Vec<usize>, Ve
     (used.iter().enumerate().filter(|(_, used)| **used).map(|(at, _)| at).collect(), weights)
 }
 
-/// Names of weights, each once.
+/// Returns unique names for the weights.
 fn named_weights(weights: &[&Tensor]) -> Vec<WeightInfo> {
     let mut taken: HashSet<String> = HashSet::new();
     let mut out = Vec::with_capacity(weights.len());
@@ -269,12 +270,12 @@ fn named_weights(weights: &[&Tensor]) -> Vec<WeightInfo> {
     out
 }
 
-/// Calls the operation by its name; for each result of the operation which of the call's it is.
+/// Calls the operation by its name. Returns, for each result of the operation, the index of the call's result.
 fn by_name(called: &Called) -> Result<Vec<usize>> {
     let name = called.name;
     let inputs: Vec<Option<&Tensor>> = called.inputs.iter().map(Option::as_ref).collect();
     let again = no_grad(|| find(name)?.invoke(&inputs, &called.attributes))
-        .map_err(|e| e.context(format!("a graph of operations cannot hold {name}")))?;
+        .map_err(|e| e.context(format!("a graph of operations cannot contain {name}")))?;
     let mut left = again.iter().enumerate();
     let mut taken = Vec::with_capacity(called.results.len());
     for y in &called.results {
@@ -287,7 +288,7 @@ fn by_name(called: &Called) -> Result<Vec<usize>> {
             Some(i) => taken.push(i),
             None => {
                 return Err(Error::unsupported(format!(
-                    "a graph of operations cannot hold {name}: called by its name it gives something else than its result of shape {}",
+                    "a graph of operations cannot contain {name}: a call by its name does not give its result of shape {}",
                     y.shape()
                 )));
             }
@@ -303,7 +304,7 @@ fn same(y: &Tensor, other: &Tensor) -> Result<bool> {
     Ok(Key::of(y) == Key::of(other) || y.to_bytes()? == other.to_bytes()?)
 }
 
-/// The layer that was at work, or what the names of its parameters have in common.
+/// Returns the current layer, or the common prefix of the parameters' names.
 fn layer(called: &Called) -> String {
     if !called.layer.is_empty() {
         return called.layer.clone();
@@ -313,7 +314,7 @@ fn layer(called: &Called) -> String {
     if names.all(|name| name == first) { first.to_owned() } else { String::new() }
 }
 
-/// The launches of an operation.
+/// Returns the launches of an operation.
 fn kernels(called: &Called, recording: &Recording) -> Vec<KernelUse> {
     let told: HashMap<usize, &str> =
         recording.described.iter().map(|(at, text)| (*at, text.as_str())).collect();

@@ -1,4 +1,4 @@
-//! A graph of operations as one safetensors file: its weights are the tensors, and the file's metadata have the rest.
+//! A graph of operations as one safetensors file: the weights are its tensors, and the metadata contain the rest.
 //!
 //! ```text
 //! format   netcl-graph
@@ -7,9 +7,9 @@
 //! graph    JSON: inputs, weights with their hashes, operations with attributes, shapes and kernels, results
 //! ```
 //!
-//! Any reader of safetensors reads the weights. A weight's bytes are read, and its hash is checked, when the graph is first run.
+//! Any safetensors reader can read the weights. A weight's bytes are read, and its hash is checked, when the graph is first run.
 //!
-//! Schema 1, which is read too, differs in one thing: masks are words of 32 bits there (`U32`), bytes (`BOOL`) now.
+//! Schema 1 can also be read. The only difference is that its masks are 32-bit words (`U32`) instead of bytes (`BOOL`).
 
 use super::json;
 use super::spec::{Spec, WeightInfo};
@@ -21,14 +21,14 @@ use serde_json::{Map, Value as Json, json};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What `format` says.
+/// Value of the key `format`.
 const FORMAT: &str = "netcl-graph";
-/// The newest schema that is read, and the one that is written.
+/// The newest schema, which is also the one that is written.
 pub const SCHEMA: u64 = 2;
-/// The schema in which masks are words.
+/// The last schema with masks of 32-bit words.
 const WORDS: u64 = 1;
 
-/// As safetensors calls it.
+/// Returns the type in a safetensors file.
 fn file_dtype(dtype: DType, schema: u64) -> (FileDtype, &'static str) {
     match dtype {
         DType::Bool if schema > WORDS => (FileDtype::BOOL, "BOOL"),
@@ -40,12 +40,12 @@ fn file_dtype(dtype: DType, schema: u64) -> (FileDtype, &'static str) {
     }
 }
 
-/// Writes the file, aside and renamed.
+/// Writes a temporary file and renames it.
 pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
     let mut spec = spec.clone();
     let mut data = Vec::new();
     let mut header = Map::new();
-    // Large elements first, so that each lies at a multiple of its size.
+    // Large elements come first, so that each tensor is aligned to its element size.
     let mut order: Vec<(usize, &mut WeightInfo)> = spec.weights.iter_mut().enumerate().collect();
     order.sort_by_key(|(_, info)| std::cmp::Reverse(info.dtype.size()));
     for (i, info) in order {
@@ -61,7 +61,7 @@ pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
     let metadata = json!({ "format": FORMAT, "schema": SCHEMA.to_string(), "hash": hash(graph.as_bytes()), "graph": graph });
     header.insert("__metadata__".into(), metadata);
     let mut header = Json::Object(header).to_string();
-    // The data begin at a multiple of eight bytes.
+    // The data start at a multiple of eight bytes.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let mut content = Vec::with_capacity(8 + header.len() + data.len());
     content.extend_from_slice(&(header.len() as u64).to_le_bytes());
@@ -70,7 +70,7 @@ pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
     files::replace(path, &content).map_err(|e| Error::io("writing", path, &e))
 }
 
-/// Reads the header; the weights are found in the file, and read later.
+/// Reads the header. The weights are located in the file and read later.
 pub(super) fn open(path: &Path) -> Result<(Spec, Weights)> {
     let map = MappedFile::open(path)?;
     let named = |e: Error| e.context(path.display());
@@ -85,36 +85,42 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
     let (length, tensors) = SafeTensors::read_metadata(map).map_err(|e| whole(&e))?;
     let Some(metadata) = tensors.metadata().as_ref().filter(|m| m.get("format").is_some_and(|f| f == FORMAT))
     else {
-        return Err(Error::format("no graph of operations: its metadata have no format netcl-graph"));
+        return Err(Error::format(
+            "not a graph of operations: the metadata do not have the format netcl-graph",
+        ));
     };
-    let told =
-        |name: &str| metadata.get(name).ok_or_else(|| Error::format(format!("its metadata have no {name}")));
+    let told = |name: &str| {
+        metadata.get(name).ok_or_else(|| Error::format(format!("the metadata do not have {name}")))
+    };
     let schema = told("schema")?;
     let schema = match schema.parse::<u64>() {
         Ok(known @ WORDS..=SCHEMA) => known,
         Ok(newer) if newer > SCHEMA => {
             return Err(Error::format(format!(
-                "schema {newer} is newer than {SCHEMA}, the newest that this netcl reads: read it with the netcl that wrote it, or a later one"
+                "schema {newer} is newer than {SCHEMA}, the newest that this version of netcl reads; use the version that wrote the file, or a later one"
             )));
         }
         _ => {
             return Err(Error::format(format!(
-                "schema {schema:?} is none that there is, expected {WORDS} to {SCHEMA}"
+                "schema {schema:?} does not exist, expected {WORDS} to {SCHEMA}"
             )));
         }
     };
     let graph = told("graph")?;
     if hash(graph.as_bytes()) != *told("hash")? {
-        return Err(Error::format("graph: it is not what was saved (its hash is another one)"));
+        return Err(Error::format("graph: it is not what was saved (its hash differs)"));
     }
     let json: Json =
-        serde_json::from_str(graph).map_err(|e| Error::format(format!("graph: no JSON: {e}")))?;
+        serde_json::from_str(graph).map_err(|e| Error::format(format!("graph: invalid JSON: {e}")))?;
     let spec = json::read(&json).map_err(|e| e.context("graph"))?;
     let start = length.checked_add(8).filter(|s| *s <= map.len()).ok_or_else(|| whole(&"no data"))?;
     let mut found = Found::new();
     for (i, info) in spec.weights.iter().enumerate() {
         let Some(entry) = tensors.info(&info.name) else {
-            return Err(Error::format(format!("weights[{i}]: the file has no tensor {:?}", info.name)));
+            return Err(Error::format(format!(
+                "weights[{i}]: the file does not contain a tensor {:?}",
+                info.name
+            )));
         };
         let (from, to) = entry.data_offsets;
         let (dtype, _) = file_dtype(info.dtype, schema);
@@ -127,7 +133,7 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
             Some(range) => found.push((info.clone(), range)),
             None => {
                 return Err(Error::format(format!(
-                    "weights[{i}]: tensor {:?} is {:?} {:?} in the file, and the graph says {} {:?}",
+                    "weights[{i}]: tensor {:?} is {:?} {:?} in the file, but {} {:?} in the graph",
                     info.name, entry.dtype, entry.shape, info.dtype, info.dims
                 )));
             }

@@ -20,7 +20,7 @@ fn form_out(form: &Form) -> Json {
 fn value_out(value: &Value) -> Json {
     match value {
         Value::None => Json::Null,
-        // JSON has no such numbers.
+        // JSON does not support these numbers.
         Value::Float(v) if !v.is_finite() => json!({ "float": v.to_string() }),
         Value::Float(v) => json!(v),
         Value::Int(v) => json!(v),
@@ -58,7 +58,7 @@ fn node_out(node: &Node) -> Json {
     })
 }
 
-/// The graph as JSON.
+/// Converts a graph to JSON.
 pub(super) fn write(spec: &Spec) -> Json {
     let input = |input: &Input| {
         let mut out = form_out(&input.form);
@@ -77,14 +77,14 @@ pub(super) fn write(spec: &Spec) -> Json {
     })
 }
 
-/// Where a part of a document is in what it is part of.
+/// Position of a part of a document within its parent.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Name(&'a str),
     Index(usize),
 }
 
-/// A part of a document, and the parts it lies in. Its place is told where something is wrong.
+/// A part of a document, with its parents. Errors report its position.
 struct At<'a> {
     json: &'a Json,
     within: Option<(&'a At<'a>, Step<'a>)>,
@@ -114,7 +114,7 @@ impl At<'_> {
             At { json: self.json.get(name).unwrap_or(&Json::Null), within: Some((self, Step::Name(name))) };
         match self.json.get(name) {
             Some(_) => Ok(at),
-            None => Err(Error::format(format!("{at}: it is missing"))),
+            None => Err(Error::format(format!("{at} is missing"))),
         }
     }
     fn list<T>(&self, read: impl Fn(&At<'_>) -> Result<T>) -> Result<Vec<T>> {
@@ -143,7 +143,7 @@ impl At<'_> {
         let all = self.list(|n| n.count())?;
         all.try_into().or_else(|_| self.wrong("three counts"))
     }
-    /// An integer, which only attributes have below 0.
+    /// Parses a size, or an integer, which only in attributes may be negative.
     fn size(&self) -> Result<Size> {
         if let Some(n) = self.json.as_i64() {
             return Ok(Size::Fixed(n));
@@ -217,10 +217,10 @@ impl At<'_> {
     }
 }
 
-/// The graph that JSON tells of, checked.
+/// Parses a graph from JSON, and checks it.
 ///
 /// # Errors
-/// `Format` with the place of what is wrong.
+/// `Format` with the position of the error.
 pub(super) fn read(json: &Json) -> Result<Spec> {
     let top = At { json, within: None };
     let spec = Spec {
@@ -247,7 +247,7 @@ pub(super) fn read(json: &Json) -> Result<Spec> {
 mod tests {
     use super::*;
 
-    /// Attributes may be below 0, shapes may not; what is wrong is told with its place.
+    /// Attributes may be negative, shapes may not. Errors report the position.
     #[test]
     fn integers_that_grow_with_the_rows_are_read_back() {
         let sizes = vec![Size::Rows(-2), Size::Fixed(-1), Size::Rows(3)];

@@ -1,4 +1,4 @@
-//! Where the buffers of a graph lie while it runs.
+//! Memory of a graph's buffers during a run.
 
 use super::OpGraph;
 use super::run::plan;
@@ -7,24 +7,24 @@ use crate::graph::Plan;
 use netcl_device::human;
 use std::fmt;
 
-/// The plan of a graph's memory: shown as text, with a line a buffer.
+/// The memory plan of a graph. As text, it has one line per buffer.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// Rows that it is for.
+    /// Number of rows.
     pub rows: usize,
-    /// The places.
+    /// Memory assignments.
     pub plan: Plan,
-    /// Bytes of the weights, which lie elsewhere.
+    /// Bytes of the weights, which have separate memory.
     pub weights: usize,
-    /// Bytes of the inputs, likewise.
+    /// Bytes of the inputs, which have separate memory.
     pub inputs: usize,
 }
 
 impl OpGraph {
-    /// How memory is used for so many rows, on this device. Kernels are compiled for it, nothing is computed.
+    /// Plans the memory for `rows` rows on this device. Kernels are compiled, but nothing is computed.
     ///
     /// # Errors
-    /// Of the operations; of reading the weights.
+    /// Errors of the operations, and of reading the weights.
     pub fn memory(&self, rows: usize) -> Result<Memory> {
         let rows = if self.spec.any_rows { self.bucket(rows) } else { self.spec.rows };
         let weights = self.weights.all(&self.device)?;
@@ -39,7 +39,7 @@ impl OpGraph {
 }
 
 impl Memory {
-    /// Bytes that its buffers would take if none shared memory.
+    /// Returns the bytes that the buffers would need if they did not share memory.
     pub fn unshared(&self) -> usize {
         self.plan.assignments.iter().map(|a| a.range.bytes).sum()
     }

@@ -1,22 +1,23 @@
-//! One graph for any number of rows, of two that were recorded with different numbers.
+//! Merges two graphs that were recorded with different numbers of rows into one for any number of rows.
 
 use super::spec::{Form, Node, Setting, Size, Spec};
 use crate::ops::call::Value;
 use crate::{Error, Result};
 
-/// What `a`, recorded with so many rows, and `b`, recorded with others, are for any number.
+/// Merges `a` and `b`, recorded with different numbers of rows, into a graph for any number of rows.
 ///
 /// # Errors
-/// `Unsupported` where they differ in anything that is no multiple of the rows.
+/// `Unsupported` if they differ in something that is not a multiple of the rows.
 pub(super) fn merge(a: &Spec, b: &Spec) -> Result<Spec> {
     let merger = Merger { rows: (a.rows, b.rows) };
-    let refused =
-        |what: String| Error::unsupported(format!("{what}: a graph for any number of rows cannot hold it"));
+    let refused = |what: String| {
+        Error::unsupported(format!("{what}: a graph for any number of rows cannot contain it"))
+    };
     for (at, node) in a.nodes.iter().enumerate() {
         let other = b.nodes.get(at).map_or("nothing", |n| n.op.as_str());
         if other != node.op {
             return Err(refused(format!(
-                "with {} rows {} is called where it is {other} with {}",
+                "with {} rows {} is called, but {other} with {} rows",
                 a.rows,
                 a.called(at),
                 b.rows
@@ -24,7 +25,10 @@ pub(super) fn merge(a: &Spec, b: &Spec) -> Result<Spec> {
         }
     }
     if a.nodes.len() != b.nodes.len() || a.outputs != b.outputs || a.weights.len() != b.weights.len() {
-        return Err(refused(format!("with {} rows something else is computed than with {}", a.rows, b.rows)));
+        return Err(refused(format!(
+            "the computation with {} rows differs from that with {}",
+            a.rows, b.rows
+        )));
     }
     for (one, other) in a.weights.iter().zip(&b.weights) {
         if (&one.name, &one.dims, one.dtype) != (&other.name, &other.dims, other.dtype) {
@@ -75,7 +79,7 @@ impl Merger {
     }
     fn node(&self, a: &Node, b: &Node) -> Result<Node, String> {
         if (&a.inputs, a.results.len()) != (&b.inputs, b.results.len()) {
-            return Err("it is given other values".into());
+            return Err("its inputs are different values".into());
         }
         let mut out = a.clone();
         for (made, other) in out.results.iter_mut().zip(&b.results) {
@@ -83,7 +87,9 @@ impl Merger {
         }
         for (i, (name, setting)) in out.attributes.iter_mut().enumerate() {
             let other = b.attributes.get(i).filter(|(known, _)| known == name);
-            let Some((_, other)) = other else { return Err(format!("attribute {name} is not always there")) };
+            let Some((_, other)) = other else {
+                return Err(format!("attribute {name} is not always present"));
+            };
             *setting = self.setting(setting, other).map_err(|e| format!("attribute {name} is {e}"))?;
         }
         Ok(out)

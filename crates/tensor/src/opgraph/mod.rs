@@ -1,14 +1,14 @@
-//! Graphs of operations: what a function computes, as a value that is shown, saved and run elsewhere.
+//! Graphs of operations: the computation of a function, as a value that can be displayed, saved and run elsewhere.
 //!
 //! ```text
-//! OpGraph::of(inputs, f)          runs f and notes its operations by name, with their attributes, shapes and weights
-//! OpGraph::for_any_rows(…)        the same for any number of rows, the first axis of the inputs
+//! OpGraph::of(inputs, f)          runs f and records its operations by name, with attributes, shapes and weights
+//! OpGraph::for_any_rows(…)        like OpGraph::of, for any number of rows, the first axis of the inputs
 //! graph.save(path)                one safetensors file; OpGraph::load(path, device) reads it, on any device
 //! graph.run(&[&x])                kernels are chosen on this device, captured once, and replayed
-//! println!("{graph}")             to_dot, to_svg, memory and json show it otherwise
+//! println!("{graph}")             shows the graph; so do to_dot, to_svg, memory and json
 //! ```
 //!
-//! A [`Graph`](crate::graph::Graph) has commands of one device; this has operations, which every device has.
+//! A [`Graph`](crate::graph::Graph) records commands of one device; an `OpGraph` records operations, which every device supports.
 
 mod capture;
 mod file;
@@ -32,14 +32,14 @@ use spec::Spec;
 use std::path::Path;
 use weights::Weights;
 
-/// Rows that a graph for any number of them is recorded with: what differs between both is a multiple of the rows. Primes, so that few
-/// sizes of a model are multiples of them.
+/// Numbers of rows with which a graph for any number of rows is recorded. Everything that differs must be a multiple of the rows. They are
+/// primes, so that few sizes of a model are multiples of them.
 const RECORDED: [usize; 2] = [5, 7];
 
-/// Rows that a graph is computed for: the next power of two, up to this many at once.
+/// Default number of rows per run: the next power of two, up to this maximum.
 const MOST_ROWS: usize = 256;
 
-/// What a function computes, as operations.
+/// The computation of a function, as operations.
 ///
 /// ```
 /// use netcl_tensor::opgraph::OpGraph;
@@ -60,20 +60,20 @@ pub struct OpGraph {
     spec: Spec,
     weights: Weights,
     runner: Runner,
-    /// Numbers of rows that it is computed for, in order; powers of two where there are none.
+    /// Numbers of rows for which it is computed, in order. If empty, powers of two are used.
     buckets: Vec<usize>,
 }
 
-/// A layer by name, for [`OpGraph::from_layers`].
+/// A named layer, for [`OpGraph::from_layers`].
 pub type Layer<'a> = (&'a str, &'a dyn Fn(&Tensor) -> Result<Tensor>);
 
 impl OpGraph {
-    /// Notes what `f` computes of `inputs`, which have names for those who look at it. It runs a few times, without gradients. Tensors that `f`
-    /// reads besides are the graph's weights, as they are now; one that [`Tensor::parameter`] named keeps its name.
+    /// Records what `f` computes from the named `inputs`. `f` runs a few times, without gradients. Other tensors that `f` reads become the
+    /// graph's weights with their current values. A tensor that [`Tensor::parameter`] named keeps its name.
     ///
     /// # Errors
-    /// Those of `f`; `Unsupported` with the operation or kernel where `f` does what no operation that can be called by name does, reads results on
-    /// the host, or overwrites memory.
+    /// Errors of `f`; `Unsupported` with the operation or kernel if `f` computes something that is not an operation with a name, reads
+    /// results on the host, or overwrites memory.
     pub fn of(inputs: &[(&str, &Tensor)], f: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Self> {
         let device = device_of(inputs)?;
         let Captured { spec, weights } = capture(&device, inputs, &f)?;
@@ -81,11 +81,12 @@ impl OpGraph {
         Ok(Self::new(device, spec, &weights))
     }
 
-    /// The same for any number of rows, the first axis of every input: `f` is noted with 5 and 7 rows, repeated from those of `inputs`. It is then
-    /// computed for the next power of two ([`with_buckets`](Self::with_buckets) says otherwise), and what further rows give is cut off.
+    /// Like [`of`](Self::of), for any number of rows, the first axis of every input. `f` is recorded with 5 and 7 rows, which repeat those
+    /// of `inputs`. A run computes the next power of two, unless [`with_buckets`](Self::with_buckets) sets other numbers, and cuts off the
+    /// additional rows.
     ///
     /// # Errors
-    /// As [`of`](Self::of); `Unsupported` with the operation that mixes rows, and where something else is computed for another number of rows.
+    /// As [`of`](Self::of); `Unsupported` with the operation that mixes rows, or if the computation depends on the number of rows.
     pub fn for_any_rows(
         inputs: &[(&str, &Tensor)],
         f: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
@@ -97,7 +98,7 @@ impl OpGraph {
         for (info, (one, other)) in spec.weights.iter().zip(first.weights.iter().zip(&second.weights)) {
             if one.to_bytes()? != other.to_bytes()? {
                 return Err(Error::unsupported(format!(
-                    "{} is another one with {} rows than with {}: a graph for any number of rows cannot hold it",
+                    "{} with {} rows differs from that with {}: a graph for any number of rows cannot contain it",
                     info.name, RECORDED[0], RECORDED[1]
                 )));
             }
@@ -107,23 +108,24 @@ impl OpGraph {
         Ok(Self::new(device, spec, &first.weights))
     }
 
-    /// Layers one after the other, each with a name, for any number of rows of x.
+    /// Records named layers in sequence, for any number of rows of `x`.
     ///
     /// # Errors
     /// As [`for_any_rows`](Self::for_any_rows).
     pub fn from_layers(x: &Tensor, layers: &[Layer<'_>]) -> Result<Self> {
         Self::for_any_rows(&[("x", x)], |x| {
-            let first = x.first().cloned().ok_or_else(|| Error::internal("a graph without an input"))?;
+            let first =
+                x.first().cloned().ok_or_else(|| Error::internal("a graph of layers has no input"))?;
             let y =
                 layers.iter().try_fold(first, |x, (name, layer)| observe::in_layer(name, || layer(&x)))?;
             Ok(vec![y])
         })
     }
 
-    /// What a file holds, for a device. Weights are read when it is first run.
+    /// Loads a graph from a file for a device. Weights are read at the first run.
     ///
     /// # Errors
-    /// `Io`; `Format` that names what is wrong with the file and where: a newer schema, a graph or a weight that is not what was saved.
+    /// `Io`; `Format` with the error and its position in the file: a newer schema, or a graph or weight that differs from what was saved.
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let (spec, weights) = file::open(path.as_ref())?;
         if spec.any_rows {
@@ -132,10 +134,10 @@ impl OpGraph {
         Ok(Self { device: device.clone(), spec, weights, runner: Runner::default(), buckets: Vec::new() })
     }
 
-    /// Writes it into one safetensors file.
+    /// Writes the graph to one safetensors file.
     ///
     /// # Errors
-    /// `Io`; of reading the weights.
+    /// `Io`, and errors of reading the weights.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         file::save(path.as_ref(), &self.spec, &self.weights)
     }
@@ -145,13 +147,13 @@ impl OpGraph {
         Self { device, spec, weights, runner: Runner::default(), buckets: Vec::new() }
     }
 
-    /// Computes for these numbers of rows: the smallest that is enough, the largest several times for more rows.
+    /// Sets the numbers of rows to compute: the smallest that suffices is used, and the largest is repeated for more rows.
     ///
     /// # Errors
-    /// `Unsupported` where the rows are fixed; `Format` without a number above 0.
+    /// `Unsupported` if the number of rows is fixed; `Format` if no number is above 0.
     pub fn with_buckets(mut self, rows: &[usize]) -> Result<Self> {
         if !self.spec.any_rows {
-            return Err(Error::unsupported("buckets: the graph was recorded for one number of rows alone"));
+            return Err(Error::unsupported("buckets: the graph was recorded for a fixed number of rows"));
         }
         let mut rows = rows.to_vec();
         rows.sort_unstable();
@@ -163,19 +165,20 @@ impl OpGraph {
         Ok(self)
     }
 
-    /// Its description.
+    /// Returns its description.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
-    /// The device it runs on.
+    /// Returns the device of the graph.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Results for inputs in their order, off the tape. The first run with a number of rows chooses kernels and plans memory; others replay that.
+    /// Computes the results for inputs in their order, off the tape. The first run for each number of rows chooses kernels and plans
+    /// memory; later runs replay.
     ///
     /// # Errors
-    /// `Shape`, `DType` or `Device` with the input that does not fit; of the operations, with their numbers.
+    /// `Shape`, `DType` or `Device` with the input that does not match; errors of the operations, with their numbers.
     pub fn run(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let rows = self.rows_of(inputs)?;
         let owned: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
@@ -206,19 +209,19 @@ impl OpGraph {
         (0..self.spec.outputs.len()).map(joined).collect()
     }
 
-    /// Rows that a run takes at once.
+    /// Returns the maximum number of rows per run.
     fn most(&self) -> usize {
         self.buckets.last().copied().unwrap_or(MOST_ROWS)
     }
 
-    /// The number of rows that so many are computed as; of more than a run takes at once, the most that it takes.
+    /// Returns the number of rows that a run for `rows` rows computes, at most the maximum per run.
     pub fn bucket(&self, rows: usize) -> usize {
         let rows = rows.min(self.most());
         let known = self.buckets.iter().copied().find(|bucket| *bucket >= rows);
         known.unwrap_or_else(|| rows.max(1).next_power_of_two())
     }
 
-    /// Rows of the inputs, which have the shapes that the graph says.
+    /// Returns the number of rows of the inputs, whose shapes must match the graph.
     fn rows_of(&self, inputs: &[&Tensor]) -> Result<usize> {
         let expected = &self.spec.inputs;
         if inputs.len() != expected.len() {
@@ -235,7 +238,7 @@ impl OpGraph {
             let (name, form) = (&input.name, &input.form);
             if !x.device().same(&self.device) {
                 return Err(Error::device(format!(
-                    "graph: input {name} is on {}, and the graph on {}",
+                    "graph: input {name} is on {}, but the graph is on {}",
                     x.device().capabilities().id,
                     self.device.capabilities().id
                 )));
@@ -262,7 +265,7 @@ impl OpGraph {
     }
 }
 
-/// The description in a file, without a device: weights are not read.
+/// Reads the description from a file, without a device and without weights.
 ///
 /// # Errors
 /// As [`OpGraph::load`].
@@ -273,20 +276,20 @@ pub fn read_spec(path: impl AsRef<Path>) -> Result<Spec> {
 
 fn device_of(inputs: &[(&str, &Tensor)]) -> Result<Device> {
     let Some((_, first)) = inputs.first() else {
-        return Err(Error::shape("a graph of operations without an input"));
+        return Err(Error::shape("a graph of operations needs at least one input"));
     };
     let tensors: Vec<&Tensor> = inputs.iter().map(|(_, x)| *x).collect();
     crate::ops::check::one_device("graph", &tensors)?;
     Ok(first.device().clone())
 }
 
-/// Notes `f` with so many rows, those of the inputs over and over.
+/// Records `f` with `rows` rows, which repeat those of the inputs.
 fn with_rows(device: &Device, inputs: &[(&str, &Tensor)], rows: usize, f: &Function<'_>) -> Result<Captured> {
     let repeated = |(name, x): &(&str, &Tensor)| {
         let (n, bytes) = (x.dims().first().copied().unwrap_or(0), x.to_bytes()?);
         if n == 0 || bytes.is_empty() {
             return Err(Error::shape(format!(
-                "input {name} of shape {}, expected rows to record with",
+                "input {name} of shape {} has no rows, expected at least one for the recording",
                 x.shape()
             )));
         }

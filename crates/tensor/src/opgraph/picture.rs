@@ -1,8 +1,8 @@
-//! A graph of operations as a picture: for Graphviz, or as SVG with a layout of its own.
+//! Draws a graph of operations: for Graphviz, or as SVG with its own layout.
 //!
-//! Operations stand in rows, each one below all that it is given; within a row they are sorted by the mean place of what they are given
-//! and of what they give to (Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981), a few
-//! times over. Weights are named in their operation's box.
+//! Each operation is below its inputs. Within a row, boxes are sorted by the mean position of their neighbors in a few passes (Sugiyama,
+//! Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981). Weights are listed in their operation's
+//! box.
 
 use super::OpGraph;
 use super::show::kernels;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 struct Shown {
     lines: Vec<String>,
     kind: Kind,
-    /// Boxes that an arrow comes from, each with what flows.
+    /// Boxes from which arrows come, each with a description of the value.
     from: Vec<(usize, String)>,
 }
 
@@ -24,7 +24,7 @@ enum Kind {
     Output,
 }
 
-/// Inputs, operations and results with their arrows.
+/// Returns inputs, operations and results with their arrows.
 fn boxes(spec: &Spec) -> Vec<Shown> {
     let forms = spec.forms();
     let mut out: Vec<Shown> = Vec::new();
@@ -32,7 +32,7 @@ fn boxes(spec: &Spec) -> Vec<Shown> {
         let lines = vec![input.name.clone(), input.form.to_string()];
         out.push(Shown { lines, kind: Kind::Input, from: Vec::new() });
     }
-    // The box that makes each value; none for weights.
+    // Box that produces each value; `None` for weights.
     let mut maker: Vec<Option<usize>> = (0..spec.inputs.len()).map(Some).collect();
     maker.extend(spec.weights.iter().map(|_| None));
     let arrow = |maker: &[Option<usize>], id: usize| {
@@ -67,7 +67,7 @@ fn boxes(spec: &Spec) -> Vec<Shown> {
     out
 }
 
-/// A line that is not too long for a box.
+/// Shortens a line to the width of a box.
 fn short(line: &str) -> String {
     const MOST: usize = 46;
     if line.chars().count() <= MOST {
@@ -80,7 +80,7 @@ const LINE: f64 = 15.0;
 const LETTER: f64 = 6.9;
 const GAP: (f64, f64) = (28.0, 44.0);
 
-/// Where a box lies: its middle from the left, its top, width and height.
+/// Position of a box: horizontal center, top, width and height.
 #[derive(Clone, Copy, Default)]
 struct Place {
     x: f64,
@@ -89,7 +89,7 @@ struct Place {
     height: f64,
 }
 
-/// Rows of boxes, the first on top, each in order.
+/// Returns rows of boxes from top to bottom, each in order.
 fn layered(boxes: &[Shown]) -> Vec<Vec<usize>> {
     let mut depth = vec![0usize; boxes.len()];
     for (i, shown) in boxes.iter().enumerate() {
@@ -124,7 +124,7 @@ fn layered(boxes: &[Shown]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// A place for each box, and the picture's width and height.
+/// Returns the position of each box, and the picture's width and height.
 fn places(boxes: &[Shown]) -> (Vec<Place>, f64, f64) {
     let rows = layered(boxes);
     let mut places = vec![Place::default(); boxes.len()];
@@ -149,7 +149,7 @@ fn places(boxes: &[Shown]) -> (Vec<Place>, f64, f64) {
     (places, width, y)
 }
 
-/// As XML takes it.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -165,7 +165,7 @@ impl Kind {
 }
 
 impl Spec {
-    /// For Graphviz: `dot -Tpdf`.
+    /// Formats the graph for Graphviz: `dot -Tpdf`.
     pub fn to_dot(&self) -> String {
         let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
         let mut out = String::from(
@@ -187,7 +187,7 @@ impl Spec {
         out
     }
 
-    /// A picture, as an SVG document.
+    /// Draws the graph as an SVG document.
     pub fn to_svg(&self) -> String {
         let boxes = boxes(self);
         let (places, width, height) = places(&boxes);

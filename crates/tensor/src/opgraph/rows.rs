@@ -1,15 +1,15 @@
-//! Which operations treat the rows of their inputs, along the first axis, each for itself.
+//! Determines which operations process each row of their inputs, along the first axis, independently.
 //!
-//! A graph for any number of rows is computed for more rows than there are, and what the others give is cut off. That changes
-//! nothing where every operation is one of these:
+//! A graph for any number of rows computes additional rows, whose results are cut off. The remaining results are correct if every operation
+//! is one of these:
 //!
-//! - element by element: the rows of the element-wise tables, casts, comparisons, choices, `add_relu`, `gated`;
-//! - along other axes than the first: softmax, sums and their like, sorting, `cat`, `slice`, `flip`, `pad`, `gather`, …;
-//! - an image, a sequence or a row each: convolutions, pooling, interpolation, group and layer norm, batch norm by given statistics, linear maps,
-//!   products of matrices, attention, embeddings;
+//! - elementwise: the elementwise ops, casts, comparisons, selections, `add_relu`, `gated`;
+//! - along axes other than the first: softmax, sums and similar, sorting, `cat`, `slice`, `flip`, `pad`, `gather`, …;
+//! - per image, sequence or row: convolutions, pooling, interpolation, group and layer norm, batch norm with given statistics, linear maps,
+//!   matrix products, attention, embeddings;
 //! - `reshape`, `expand` and `permute` that keep the rows in the first axis.
 //!
-//! Batch norm by the statistics of its batch, losses, dropout and routing mix rows or count them, and are refused by name.
+//! Batch norm with the statistics of its batch, losses, dropout and routing mix or count rows. They are rejected by name.
 
 use super::spec::{Setting, Spec};
 use crate::ops::call::Value;
@@ -17,17 +17,17 @@ use crate::ops::elementwise::{BINARY, UNARY};
 use crate::ops::find;
 use crate::{Error, Result};
 
-/// What of an operation may grow with the rows.
+/// Inputs of an operation that may grow with the rows.
 enum Rule {
     /// Any of its inputs.
     Any,
-    /// Any of its inputs, if it does not work along the first axis, which an attribute `axis` or `axes` could name.
+    /// Any of its inputs, unless it works along the first axis, which an attribute `axis` or `axes` may name.
     Along,
-    /// These of its inputs; the others are the same for all rows.
+    /// These inputs; the others are the same for all rows.
     Only(&'static [usize]),
 }
 
-/// What operations are known to do, but for those of the element-wise tables.
+/// Rules of the operations, except for elementwise ops.
 const RULES: [(Rule, &[&str]); 6] = [
     (
         Rule::Any,
@@ -101,23 +101,23 @@ fn rule(op: &str) -> Option<&'static Rule> {
     RULES.iter().find(|(_, names)| names.contains(&op)).map(|(rule, _)| rule)
 }
 
-/// Whether what is given for an attribute names the first of `rank` axes.
+/// Returns whether an attribute's value names the first of `rank` axes.
 fn names_first(setting: &Setting, rank: usize) -> bool {
     let rank = i64::try_from(rank).unwrap_or(i64::MAX);
     let first = |axis: &i64| *axis == 0 || *axis == -rank;
     match setting {
         Setting::Plain(Value::Int(axis)) => first(axis),
-        // No axes are all of them.
+        // An empty list means all axes.
         Setting::Plain(Value::Ints(axes)) => axes.is_empty() || axes.iter().any(first),
         Setting::Plain(_) => false,
         Setting::Rows(_) | Setting::Sizes(_) => true,
     }
 }
 
-/// Refuses a graph whose rows are not computed each for itself.
+/// Rejects a graph that does not process each row independently.
 ///
 /// # Errors
-/// `Unsupported` that names the operation and why.
+/// `Unsupported` with the operation and the reason.
 pub(super) fn check(spec: &Spec) -> Result<()> {
     let forms = spec.forms();
     let mut depends: Vec<bool> = vec![false; forms.len()];
@@ -126,7 +126,7 @@ pub(super) fn check(spec: &Spec) -> Result<()> {
     for (at, node) in spec.nodes.iter().enumerate() {
         let refuse = |why: &str| {
             Err(Error::unsupported(format!(
-                "{} {why}: a graph for any number of rows needs operations that take each row, along the first axis, for itself",
+                "{} {why}: a graph for any number of rows needs operations that process each row, along the first axis, independently",
                 spec.called(at)
             )))
         };
@@ -139,15 +139,15 @@ pub(super) fn check(spec: &Spec) -> Result<()> {
             continue;
         }
         if node.results.iter().any(|made| !made.form.rows_first()) {
-            return refuse("gives a result whose first axis is not the rows alone");
+            return refuse("gives a result whose first axis is not just the rows");
         }
         depends[made].fill(true);
         match rule(&node.op) {
-            None => return refuse("mixes rows, or is not known to take each for itself"),
+            None => return refuse("mixes rows, or is not known to process each independently"),
             Some(Rule::Any) => {}
             Some(Rule::Only(inputs)) => {
                 if given.iter().enumerate().any(|(i, given)| *given && !inputs.contains(&i)) {
-                    return refuse("gets a weight that the inputs decide");
+                    return refuse("has a weight that depends on the inputs");
                 }
             }
             Some(Rule::Along) => {
@@ -169,7 +169,7 @@ pub(super) fn check(spec: &Spec) -> Result<()> {
     }
     match spec.outputs.iter().position(|id| !forms[*id].rows_first()) {
         Some(i) => Err(Error::unsupported(format!(
-            "result {i} has the shape {}: a graph for any number of rows gives as many rows as it is given",
+            "result {i} has the shape {}: a graph for any number of rows must return as many rows as its inputs have",
             forms[spec.outputs[i]]
         ))),
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Runs a graph of operations: by calling one after the other, or from commands that were captured of that.
+//! Runs a graph of operations: one call after the other, or by replaying captured commands.
 
 use super::spec::{Form, Input, Node, Spec, WeightInfo};
 use super::weights::Weights;
@@ -9,10 +9,10 @@ use netcl_kernel::checked_only;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Calls every operation in order, for so many rows. What is no longer used is freed.
+/// Calls all operations in order, for `rows` rows. Values that are no longer needed are freed.
 ///
 /// # Errors
-/// Of an operation, with its number and layer; `Format` where a result is not what the graph says.
+/// Errors of an operation, with its number and layer; `Format` if a result does not match the graph.
 pub(super) fn evaluate(
     spec: &Spec,
     weights: &[Tensor],
@@ -51,30 +51,26 @@ fn agrees(form: &Form, y: &Tensor, rows: usize) -> Result<()> {
     if form.dims(rows)? == y.dims() && form.dtype == y.dtype() {
         return Ok(());
     }
-    Err(Error::format(format!(
-        "the result is {} {:?}, and the graph says {form} for {rows} rows",
-        y.dtype(),
-        y.dims()
-    )))
+    Err(Error::format(format!("the result is {} {:?}, expected {form} for {rows} rows", y.dtype(), y.dims())))
 }
 
-/// A graph for one number of rows, ready to be replayed.
+/// A graph for one number of rows, ready for replay.
 struct Ready {
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
     graph: Graph,
-    /// What the graph reads.
+    /// Weights that the graph reads.
     _weights: Vec<Tensor>,
 }
 
-/// What was made ready on a device, by rows.
+/// Captured graphs of a device, by the number of rows.
 #[derive(Default)]
 pub(super) struct Runner {
     ready: Mutex<BTreeMap<usize, Arc<Ready>>>,
 }
 
 impl Runner {
-    /// Results for inputs whose shapes were checked: `given` rows of `rows`, the number it is computed for.
+    /// Computes the results for checked inputs: `given` rows, computed as `rows` rows.
     pub fn run(
         &self,
         device: &Device,
@@ -85,7 +81,7 @@ impl Runner {
         if device.debug().needs_each() {
             return stepwise(device, (spec, weights), inputs, (given, rows));
         }
-        // Held until everything is enqueued: inputs and results of all runs lie in the same memory.
+        // Locked until everything is enqueued, because the inputs and results of all runs share memory.
         let mut all = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         let ready = match all.get(&rows) {
             Some(ready) => Arc::clone(ready),
@@ -114,7 +110,7 @@ impl Runner {
     }
 }
 
-/// The same operation by operation, for checks that replays do not make.
+/// Runs operation by operation, for checks that replays do not perform.
 fn stepwise(
     device: &Device,
     (spec, weights): (&Spec, &Weights),
@@ -136,14 +132,14 @@ fn stepwise(
     cut.collect()
 }
 
-/// The plan of a graph's memory for so many rows, its kernels compiled on the way. Nothing is computed.
+/// Plans a graph's memory for `rows` rows. Compiles its kernels, but computes nothing.
 pub(super) fn plan(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Result<Plan> {
     let inputs = places(device, spec, rows)?;
     let trace = Trace::dry_run(device, || evaluate(spec, weights, &inputs, rows))?;
     Plan::new(device, &trace)
 }
 
-/// Memory for the inputs, zeros.
+/// Allocates zeroed memory for the inputs.
 fn places(device: &Device, spec: &Spec, rows: usize) -> Result<Vec<Tensor>> {
     let _tag = device.tag("graph");
     let place = |input: &Input| Tensor::zeros(device, input.form.dims(rows)?, input.form.dtype);
@@ -152,7 +148,7 @@ fn places(device: &Device, spec: &Spec, rows: usize) -> Result<Vec<Tensor>> {
 
 fn prepare(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Result<Ready> {
     let inputs = places(device, spec, rows)?;
-    // Every shape is checked before anything gets memory.
+    // All shapes are checked before anything is allocated.
     unfused(|| checked_only(|| Trace::dry_run(device, || evaluate(spec, weights, &inputs, rows)).map(drop)))?;
     let (spec, weights) = folded(spec, weights, rows, !device.settings().no_fuse)?;
     let step = || -> Result<Vec<Tensor>> {
@@ -165,7 +161,7 @@ fn prepare(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Res
     Ok(Ready { inputs, outputs, graph, _weights: weights })
 }
 
-/// The same graph with what depends on weights alone computed, as further weights.
+/// Computes all values that depend only on weights, and returns the graph with these values as additional weights.
 fn folded(spec: &Spec, weights: &[Tensor], rows: usize, fuse: bool) -> Result<(Spec, Vec<Tensor>)> {
     let count = spec.inputs.len();
     let mut values: Vec<Option<Tensor>> = vec![None; count];
@@ -173,7 +169,7 @@ fn folded(spec: &Spec, weights: &[Tensor], rows: usize, fuse: bool) -> Result<(S
     let (mut constant, last) = ([vec![false; count], vec![true; weights.len()]].concat(), spec.last_uses());
     let mut out = Spec { nodes: Vec::new(), ..spec.clone() };
     let mut rest = Vec::new();
-    // Chains are computed on the host: they are small, and reading a kernel's text takes longer.
+    // Constant chains are computed on the host: they are small, and compiling a kernel takes longer.
     let scope = fuse.then(Lazy::on_host);
     for (at, node) in spec.nodes.iter().enumerate() {
         let first = values.len();
@@ -188,14 +184,14 @@ fn folded(spec: &Spec, weights: &[Tensor], rows: usize, fuse: bool) -> Result<(S
         let results = no_grad(|| call(spec, at, &values, rows)).map_err(|e| e.context(spec.called(at)))?;
         values.extend(node.results.iter().map(|made| results.get(made.of).cloned()));
         drop(results);
-        // What only constants are made of is no weight.
+        // Intermediate constants are not kept as weights.
         let made = |id: &usize| *id >= spec.first_made() && last[*id] == at;
         node.inputs.iter().flatten().copied().filter(made).for_each(|id| values[id] = None);
     }
     scope.map(Lazy::finish).transpose()?;
     let mut all = weights.to_vec();
     all.extend(values.iter().skip(spec.first_made()).flatten().cloned());
-    // Numbers of values there: inputs, weights and what was computed, then the rest.
+    // New numbers of the values: inputs, weights and computed constants, then the rest.
     let mut numbers: Vec<usize> = (0..spec.first_made()).collect();
     let mut next = spec.first_made();
     for value in values.iter().skip(spec.first_made()) {

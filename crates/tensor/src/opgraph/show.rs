@@ -5,17 +5,17 @@ use super::spec::{Node, Spec};
 use netcl_device::human;
 use std::fmt;
 
-/// `%3, %4`; `-` for an input that is left out.
+/// Formats value numbers: `%3, %4`, with `-` for an omitted input.
 fn ids(inputs: &[Option<usize>]) -> String {
     inputs.iter().map(|id| id.map_or("-".into(), |id| format!("%{id}"))).collect::<Vec<_>>().join(", ")
 }
 
-/// Attributes that are not empty, `name=value`.
+/// Formats the attributes as `name=value`.
 pub(super) fn attributes(node: &Node) -> String {
     node.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Kernels, each once: the variant, and its function where that has a name of its own.
+/// Lists the kernels without duplicates: the variant, and its function if that has another name.
 pub(super) fn kernels(node: &Node) -> String {
     let mut names: Vec<String> = Vec::new();
     for k in &node.kernels {
@@ -27,14 +27,14 @@ pub(super) fn kernels(node: &Node) -> String {
     names.join(", ")
 }
 
-/// Bytes of the weights.
+/// Returns the bytes of the weights.
 fn weight_bytes(spec: &Spec) -> u64 {
     let bytes = |dims: &[usize], size: usize| dims.iter().fold(size, |n, d| n.saturating_mul(*d)) as u64;
     spec.weights.iter().map(|w| bytes(&w.dims, w.dtype.size())).sum()
 }
 
 impl fmt::Display for Spec {
-    /// Inputs, weights, then a line an operation: values, name, what it is given, shape, layer and the kernels of where it was recorded.
+    /// Formats inputs, weights, and one line per operation: values, name, inputs, shape, layer, and the kernels of the recording device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = if self.any_rows { "any number of rows" } else { "fixed shapes" };
         writeln!(f, "graph of {} operations for {rows}, recorded on {}", self.nodes.len(), self.device)?;
@@ -77,7 +77,7 @@ impl fmt::Display for OpGraph {
 }
 
 impl Spec {
-    /// As in its file, but for the hashes of weights that were never saved.
+    /// Converts to JSON as in its file, except for hashes of weights that were never saved.
     pub fn to_json(&self) -> serde_json::Value {
         super::json::write(self)
     }

@@ -1,20 +1,20 @@
-//! What a graph of operations says, as data: its inputs, weights, operations and results, and what may be wrong with them.
+//! The description of a graph of operations as data: inputs, weights, operations and results, and checks of them.
 
 use crate::ops::call::Value;
 use crate::ops::find;
 use crate::{DType, Error, Result};
 
-/// A size or an integer that is fixed, or grows with the rows that a graph is run with.
+/// A size or integer that is fixed, or proportional to the number of rows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// The same for any number of rows.
     Fixed(i64),
-    /// So many for each row.
+    /// This many per row.
     Rows(i64),
 }
 
 impl Size {
-    /// The integer for so many rows.
+    /// Returns the integer for a number of rows.
     pub fn at(self, rows: usize) -> Option<i64> {
         match self {
             Self::Fixed(n) => Some(n),
@@ -38,15 +38,15 @@ impl std::fmt::Display for Size {
 pub struct Form {
     /// Sizes of its axes.
     pub sizes: Vec<Size>,
-    /// How it is stored.
+    /// Storage type.
     pub dtype: DType,
 }
 
 impl Form {
-    /// The shape for so many rows.
+    /// Returns the shape for a number of rows.
     ///
     /// # Errors
-    /// `Format` where a size is negative, or there are more elements than can be counted.
+    /// `Format` if a size is negative, or there are more elements than can be counted.
     pub fn dims(&self, rows: usize) -> Result<Vec<usize>> {
         let dims: Option<Vec<usize>> =
             self.sizes.iter().map(|size| usize::try_from(size.at(rows)?).ok()).collect();
@@ -54,19 +54,19 @@ impl Form {
             let all = dims.iter().try_fold(self.dtype.size(), |n, size| n.checked_mul((*size).max(1)));
             all.is_some_and(|bytes| bytes <= isize::MAX.cast_unsigned())
         };
-        dims.filter(bytes).ok_or_else(|| Error::format(format!("{self} is no shape that can be in memory")))
+        dims.filter(bytes).ok_or_else(|| Error::format(format!("{self} is not a valid shape")))
     }
-    /// Whether its first axis grows with the rows, and no other does.
+    /// Returns whether the first axis, and no other axis, grows with the rows.
     pub fn rows_first(&self) -> bool {
         let (first, behind) = self.sizes.split_first().unzip();
         matches!(first, Some(Size::Rows(_)))
             && behind.is_some_and(|sizes: &[Size]| sizes.iter().all(|s| matches!(s, Size::Fixed(_))))
     }
-    /// Whether any axis grows with the rows.
+    /// Returns whether any axis grows with the rows.
     pub fn has_rows(&self) -> bool {
         self.sizes.iter().any(|s| matches!(s, Size::Rows(_)))
     }
-    /// The same for a shape that is what it is.
+    /// Returns the form of a fixed shape.
     pub fn fixed(dims: &[usize], dtype: DType) -> Self {
         let size = |n: &usize| Size::Fixed(i64::try_from(*n).unwrap_or(i64::MAX));
         Self { sizes: dims.iter().map(size).collect(), dtype }
@@ -80,7 +80,7 @@ impl std::fmt::Display for Form {
     }
 }
 
-/// A tensor that a graph is run with.
+/// An input of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// Name.
@@ -89,37 +89,37 @@ pub struct Input {
     pub form: Form,
 }
 
-/// A tensor that a graph has.
+/// A weight of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightInfo {
     /// Name: the parameter's, or `constant.<number>`.
     pub name: String,
     /// Shape.
     pub dims: Vec<usize>,
-    /// How it is stored.
+    /// Storage type.
     pub dtype: DType,
-    /// BLAKE3 of its bytes as hexadecimal digits, in a file.
+    /// BLAKE3 of its bytes in hexadecimal, if it comes from a file.
     pub hash: String,
 }
 
-/// What an operation is given beside tensors.
+/// Attribute value of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
     /// The same for any number of rows.
     Plain(Value),
-    /// An integer that grows with them.
+    /// An integer that is proportional to the number of rows.
     Rows(i64),
-    /// Integers, some of which do.
+    /// Integers, some of which are proportional to the number of rows.
     Sizes(Vec<Size>),
 }
 
 impl Setting {
-    /// The value for so many rows.
+    /// Returns the value for a number of rows.
     ///
     /// # Errors
-    /// `Format` where it is larger than an integer can be.
+    /// `Format` if it exceeds the range of an integer.
     pub fn at(&self, rows: usize) -> Result<Value> {
-        let large = || Error::format("an attribute is larger than an integer can be");
+        let large = || Error::format("an attribute exceeds the range of an integer");
         Ok(match self {
             Self::Plain(value) => value.clone(),
             Self::Rows(k) => Value::Int(Size::Rows(*k).at(rows).ok_or_else(large)?),
@@ -146,76 +146,76 @@ impl std::fmt::Display for Setting {
 /// A result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Which of the call's results.
+    /// Index among the call's results.
     pub of: usize,
     /// Shape and type.
     pub form: Form,
 }
 
-/// A launch that an operation made where the graph was recorded. Another device chooses its own.
+/// A launch of an operation on the device where the graph was recorded. Other devices choose their own kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelUse {
-    /// Name of the text: the variant.
+    /// Name of the source: the variant.
     pub variant: String,
     /// Name of its function.
     pub name: String,
-    /// Its defines, `NAME=value` with a space between.
+    /// Its defines, `NAME=value`, separated by spaces.
     pub defines: String,
     /// Work-items in each dimension.
     pub global: [usize; 3],
-    /// Work-items of a group.
+    /// Work-items of a group in each dimension.
     pub local: [usize; 3],
 }
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The name that it is called by.
+    /// Name of the operation.
     pub op: String,
-    /// The layer it belongs to, or nothing.
+    /// Its layer, or an empty string.
     pub layer: String,
-    /// Numbers of the values that it is given; `None` for an input that is left out.
+    /// Numbers of its input values; `None` for an omitted input.
     pub inputs: Vec<Option<usize>>,
-    /// What else it is given.
+    /// Its attributes.
     pub attributes: Vec<(String, Setting)>,
-    /// What comes of it.
+    /// Its results.
     pub results: Vec<Made>,
-    /// Its kernels where it was recorded.
+    /// Its kernels on the device where it was recorded.
     pub kernels: Vec<KernelUse>,
 }
 
-/// A graph of operations. Values are numbered: inputs, then weights, then the results of one operation after the other.
+/// A graph of operations. Values are numbered: inputs, weights, then the results of all operations in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// Whether it can be run with any number of rows.
     pub any_rows: bool,
-    /// Rows it was recorded with; of no meaning where all sizes are fixed.
+    /// Rows with which it was recorded; meaningless if all sizes are fixed.
     pub rows: usize,
-    /// The device it was recorded on.
+    /// Device on which it was recorded.
     pub device: String,
-    /// What it is run with.
+    /// Its inputs.
     pub inputs: Vec<Input>,
-    /// What it has.
+    /// Its weights.
     pub weights: Vec<WeightInfo>,
-    /// What is done, in order.
+    /// Its operations, in order.
     pub nodes: Vec<Node>,
-    /// Which values come out.
+    /// Numbers of the result values.
     pub outputs: Vec<usize>,
 }
 
 impl Spec {
-    /// The number of the first value that operations make.
+    /// Returns the number of the first value that an operation computes.
     pub fn first_made(&self) -> usize {
         self.inputs.len() + self.weights.len()
     }
-    /// Shape and type of every value.
+    /// Returns shape and type of every value.
     pub fn forms(&self) -> Vec<Form> {
         let inputs = self.inputs.iter().map(|input| input.form.clone());
         let weights = self.weights.iter().map(|w| Form::fixed(&w.dims, w.dtype));
         let made = self.nodes.iter().flat_map(|node| node.results.iter().map(|made| made.form.clone()));
         inputs.chain(weights).chain(made).collect()
     }
-    /// What an operation is called in messages: its number, its name and its layer.
+    /// Names an operation in messages: its number, name and layer.
     pub fn called(&self, node: usize) -> String {
         let (op, layer) = self.nodes.get(node).map_or(("", ""), |n| (n.op.as_str(), n.layer.as_str()));
         match layer {
@@ -223,7 +223,7 @@ impl Spec {
             layer => format!("operation {node} ({op} of {layer})"),
         }
     }
-    /// The operation that uses each value last; of those that come out, and of those that none uses, the number of operations.
+    /// Returns the operation that uses each value last. For results, and for unused values, this is the number of operations.
     pub fn last_uses(&self) -> Vec<usize> {
         let count = self.nodes.len();
         let mut last = vec![count; self.forms().len()];
@@ -234,10 +234,10 @@ impl Spec {
         last
     }
 
-    /// Whether everything that is named is there and comes before it is used.
+    /// Checks that everything that is referenced exists and precedes its use.
     ///
     /// # Errors
-    /// `Format` with the place of what is wrong.
+    /// `Format` with the position of the error.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::format(what));
         let mut known = self.first_made();
@@ -247,17 +247,17 @@ impl Spec {
                 || self.any_rows && !input.form.rows_first()
                 || !self.any_rows && input.form.has_rows()
             {
-                return wrong(format!("inputs[{i}]: {} is no shape of an input", input.form));
+                return wrong(format!("inputs[{i}]: {} is not a valid shape of an input", input.form));
             }
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let called = self.called(at);
             let call = find(&node.op).map_err(|e| e.context(format!("nodes[{at}]")))?;
             if let Some(id) = node.inputs.iter().flatten().find(|id| **id >= known) {
-                return wrong(format!("{called}: it is given value {id}, and there are {known} before it"));
+                return wrong(format!("{called}: its input is value {id}, but only {known} precede it"));
             }
             if node.results.is_empty() {
-                return wrong(format!("{called}: it has no result"));
+                return wrong(format!("{called}: it needs at least one result"));
             }
             let mut names: Vec<&str> = node.attributes.iter().map(|(name, _)| name.as_str()).collect();
             names.sort_unstable();
@@ -266,16 +266,21 @@ impl Spec {
             }
             let most = if call.many { usize::MAX } else { call.results.len() };
             if let Some(made) = node.results.iter().find(|made| made.of >= most) {
-                return wrong(format!("{called}: result {} of {most}", made.of));
+                return wrong(format!(
+                    "{called}: result {} is out of range, expected at most {most} results",
+                    made.of
+                ));
             }
             if !self.any_rows && node.results.iter().any(|made| made.form.has_rows()) {
-                return wrong(format!("{called}: a result grows with rows that the inputs have not"));
+                return wrong(format!(
+                    "{called}: a result grows with rows, but the inputs have a fixed number of rows"
+                ));
             }
             known += node.results.len();
         }
         match self.outputs.iter().find(|id| **id >= known) {
-            Some(id) => wrong(format!("outputs: value {id} of {known}")),
-            None if self.outputs.is_empty() => wrong("outputs: there are none".into()),
+            Some(id) => wrong(format!("outputs: value {id} is out of range; there are {known}")),
+            None if self.outputs.is_empty() => wrong("outputs: expected at least one".into()),
             None => Ok(()),
         }
     }

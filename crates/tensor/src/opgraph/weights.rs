@@ -1,4 +1,4 @@
-//! The weights of a graph: on a device, or in a file that is read when they are needed.
+//! Weights of a graph: on a device, or in a file that is read on demand.
 
 use super::spec::WeightInfo;
 use crate::{DType, Device, Error, Result, Tensor};
@@ -18,37 +18,37 @@ struct Weight {
     source: Source,
 }
 
-/// See the module.
+/// The weights of a graph.
 pub(super) struct Weights {
     path: PathBuf,
     all: Vec<Weight>,
-    /// Those that were read.
+    /// Weights that were read.
     read: Mutex<Option<Vec<Tensor>>>,
 }
 
-/// BLAKE3 of some bytes as hexadecimal digits.
+/// Returns the BLAKE3 hash of bytes in hexadecimal.
 pub(super) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
 impl Weights {
-    /// Those that are on a device.
+    /// Creates weights from tensors on a device.
     pub fn here(infos: &[WeightInfo], tensors: &[Tensor]) -> Self {
         let each = infos.iter().zip(tensors);
         let all =
             each.map(|(info, t)| Weight { info: info.clone(), source: Source::Device(t.clone()) }).collect();
         Self { path: PathBuf::new(), all, read: Mutex::new(Some(tensors.to_vec())) }
     }
-    /// Those of a file, each with the range of its bytes.
+    /// Creates weights from a file, each with its byte range.
     pub fn in_file(path: PathBuf, map: &Arc<MappedFile>, infos: Vec<(WeightInfo, Range<usize>)>) -> Self {
         let of = |(info, range)| Weight { info, source: Source::File(Arc::clone(map), range) };
         Self { path, all: infos.into_iter().map(of).collect(), read: Mutex::new(None) }
     }
 
-    /// A weight's bytes. Those of a file are what its hash was made of; a mask of words becomes one of bytes.
+    /// Returns a weight's bytes. For files, the hash covers these bytes; a mask of words is then converted to bytes.
     pub fn bytes(&self, i: usize) -> Result<Cow<'_, [u8]>> {
         let Some(Weight { info, source }) = self.all.get(i) else {
-            return Err(Error::internal(format!("weight {i} of {}", self.all.len())));
+            return Err(Error::internal(format!("weight {i} is out of range; there are {}", self.all.len())));
         };
         match source {
             Source::Device(tensor) => tensor.to_bytes().map(Cow::Owned),
@@ -60,7 +60,7 @@ impl Weights {
                     }
                     true => Ok(Cow::Borrowed(bytes)),
                     false => Err(Error::format(format!(
-                        "{}: the bytes of {} are not those that were saved (their hash is another one)",
+                        "{}: the bytes of {} are not what was saved (their hash differs)",
                         self.path.display(),
                         info.name
                     ))),
@@ -69,7 +69,7 @@ impl Weights {
         }
     }
 
-    /// All of them on a device, read and checked the first time.
+    /// Returns all weights on a device. The first call reads and checks them.
     pub fn all(&self, device: &Device) -> Result<Vec<Tensor>> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tensors) = &*read {

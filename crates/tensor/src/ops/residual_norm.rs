@@ -223,6 +223,6 @@ mod tests {
         assert_eq!(x_again.grad().unwrap().to_vec().unwrap(), vec![1.0; 40]);
         assert_eq!(h.grad().unwrap().to_vec().unwrap(), vec![3.0; 40]);
         let again = sum.backward_with(&sum.detach()).unwrap_err();
-        assert!(again.message().contains("already walked"), "{again}");
+        assert!(again.message().contains("already used by a backward"), "{again}");
     }
 }

@@ -1,19 +1,19 @@
-/* Codes of quantised blocks as they are multiplied in integers.
+/* Codes of quantized blocks for integer multiplication.
  *
  *   element = scale * (code - ZERO) + low        code is an unsigned byte
  *
- * PANELS  0: a block as a file has it; U and F are a word and a float. 1: the blocks of 16 rows side by side (quant/panels.rs), unit by unit;
+ * PANELS  0: a block as in the file; U and F are a word and a float. 1: the interleaved blocks of 16 rows (quant/panels.rs), unit by unit;
  *         U and F have a lane for each row.
  * PLANES  1: rows in planes (quant/planes.rs); b is a row and its length, g counts all groups of the row.
- * DOT     how dot4 multiplies: 0 in plain C; with PANELS by instructions of x86: 1 vpdpbusd of 512 bits (AVX-512 VNNI), 2 of 256 bits
- *         (AVX-VNNI), 3 vpmaddubsw (AVX2), whose sums of two products have 16 bits: codes of eight bits are signed there.
+ * DOT     implementation of dot4: 0 plain C; with PANELS, x86 instructions: 1 vpdpbusd of 512 bits (AVX-512 VNNI), 2 of 256 bits
+ *         (AVX-VNNI), 3 vpmaddubsw (AVX2), which sums two products in 16 bits: eight-bit codes are signed there.
  *
- * The text of a format (formats/) follows this one, and codes_dot.cl that text. Of group g, 32 elements, of block b it has
- * codes(b, g, w)  a word of the four codes of elements 4w to 4w + 3
- * scale(b, g, h), low(b, g, h)  of half h of the group where SUB is 16, of all of it (h 0) where SUB is 32; LOW 0: low is 0
- * BLOCK, BYTES  elements and bytes of a block
- * ZERO, SUB, LOW  where they are not 0, 32 and 0; SIGNED 1: codes are signed bytes where DOT is 3
- * READS_CODES tells it to have these. With PLANES it has codes, scale and low of rows in planes.
+ * The source of a format (formats/) follows this file, and codes_dot.cl follows it. For group g, 32 elements, of block b it defines
+ * codes(b, g, w)  a word with the four codes of elements 4w to 4w + 3
+ * scale(b, g, h), low(b, g, h)  for half h of the group if SUB is 16, for the whole group (h 0) if SUB is 32; LOW 0: low is 0
+ * BLOCK, BYTES  elements and bytes per block
+ * ZERO, SUB, LOW  if they differ from 0, 32 and 0; SIGNED 1: codes are signed bytes if DOT is 3
+ * READS_CODES makes the format's source define these. With PLANES, it defines codes, scale and low for rows in planes.
  */
 #ifndef PANELS
 #define PANELS 0
@@ -28,7 +28,7 @@
 #define READS_CODES
 #define HALVES (32 / SUB)
 
-/* Units of a block at byte `at`: four bytes, two, one as numbers; two as an f16. */
+/* Reads units of a block at byte `at` as numbers: four bytes, two, one; two as an f16. */
 typedef __global const uchar *BLOCK_AT;
 #if PANELS
 typedef uint16 U;
@@ -39,7 +39,7 @@ typedef float16 F;
 #define AS_F(v) as_float16(v)
 #define PANEL_ROWS 16
 #ifdef __clang__
-/* PoCL's vload and vstore move narrow elements one by one. */
+/* PoCL's vload and vstore move narrow elements one by one, so this code avoids them. */
 typedef uint16 __attribute__((aligned(4))) WORDS_ANY;
 typedef ushort16 __attribute__((aligned(2))) PAIRS_ANY;
 typedef uchar16 __attribute__((aligned(1))) BYTES_ANY;
@@ -64,24 +64,24 @@ typedef float F;
 #define AS_I(v) as_int(v)
 #define AS_F(v) as_float(v)
 #define PANEL_ROWS 1
-/* Where blocks begin at even addresses; and where they have an odd number of bytes. */
+/* For blocks at even addresses, and for blocks with an odd number of bytes. */
 #define WORD(b, at) (((__global const ushort *)((b) + (at)))[0] | (uint)((__global const ushort *)((b) + (at)))[1] << 16)
 #define ODD_WORD(b, at) ((b)[at] | (uint)(b)[(at) + 1] << 8 | (uint)(b)[(at) + 2] << 16 | (uint)(b)[(at) + 3] << 24)
 #define PAIR(b, at) ((b)[at] | (uint)(b)[(at) + 1] << 8)
 #define BYTE(b, at) ((uint)(b)[at])
 #define HALF(b, at) vload_half(0, (__global const half *)((b) + (at)))
 #endif
-/* The bits of `mask` of each byte of a word, from bit `from` on. */
+/* Returns the bits of `mask` of each byte of a word, from bit `from` on. */
 #define BITS(word, from, mask) ((word) >> (U)((uint)(from)) & (U)((mask) * 0x01010101u))
 
 #if PLANES
-/* planes.rs has the layout. */
+/* planes.rs describes the layout. */
 typedef struct {
   __global const uchar *row;
   int k;
 } PlaneRow;
 static inline U plane_word(__global const uchar *p) { return *(__global const uint *)p; }
-/* Of codes, the low four bits and the fifth. */
+/* The low four bits of the codes, and the fifth bits. */
 #define PLANE_NIBBLES(b, g, w) BITS(plane_word((b).row + 16 * (g) + 4 * ((w) % 4)), (w) / 4 * 4, 15u)
 #define PLANE_FIFTH(b, g, w) (BITS(plane_word((b).row + (b).k / 2 + 4 * (g)), w, 1u) << 4)
 #endif

@@ -1,8 +1,8 @@
-/* y = the elements of quantised blocks, one after the other: see unpack.cl. A product of many rows reads a matrix that was written so once.
+/* y = the elements of quantized blocks, in order (unpack.cl). A product with many rows reads a matrix that was dequantized once in this way.
  *
  * blocks  bytes of whole blocks
- * y       T (n); n is a number of whole blocks
- * Items   n / VW, each of VW elements.
+ * y       T (n); n is the number of elements of whole blocks
+ * Items   n / VW, each computes VW elements.
  *
  * Ceiling: blocks read and y written once.
  */

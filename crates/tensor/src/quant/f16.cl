@@ -1,4 +1,4 @@
-/* The value of an f16 by its bits, of which none above 16 are set. */
+/* Converts the bits of an f16 to its value. The bits above 16 must be 0. */
 #if NVIDIA_CC
 static inline float f16_value(uint bits) {
   float r;

@@ -1,29 +1,29 @@
-//! Super-blocks of 256 elements: scales of groups that are whole numbers in units of one f16 (and offsets in units of another).
+//! Super-blocks of 256 elements: the scales of groups are integers in units of one f16 (and offsets in units of another).
 //!
-//! Each group is fitted by itself; its scale is rounded to a whole number in units in which the largest just fits. Then, in turns and as
-//! long as the error falls: each group takes the best of the whole numbers around its own, by the error that its elements then have, and the
-//! units become those of least squared error for all codes.
+//! Each group is fitted separately. Its scale is rounded to an integer in units in which the largest scale just fits. Then two steps
+//! alternate as long as the error decreases: each group takes the best of the integers around its own, by the resulting error of its
+//! elements; and the units become those with the least squared error for all codes.
 
 use super::fit::{self, Codes, Pair, affine_codes, affine_error, to_f16};
 use super::format::LARGEST;
 
-/// Rounds at most.
+/// Maximum number of rounds.
 const ROUNDS: usize = 4;
-/// Groups of a super-block at most.
+/// Maximum number of groups of a super-block.
 const GROUPS: usize = 16;
 
-/// A super-block of elements `d * scale * q - dmin * min`.
+/// Super-block of elements `d * scale * q - dmin * min`.
 #[derive(Clone)]
 pub struct Affine {
     pub d: f32,
     pub dmin: f32,
-    /// Of each group.
+    /// Scale of each group.
     pub scales: [u8; GROUPS],
     pub mins: [u8; GROUPS],
     pub q: [u8; LARGEST],
 }
 
-/// Groups of N elements, codes from 0 to `top`, scales and minima from 0 to `most`.
+/// Fits groups of N elements, with codes from 0 to `top`, and scales and minima from 0 to `most`.
 pub fn affine<const N: usize>(x: &[f32], w: &[f32], top: f32, most: f32) -> Affine {
     let groups = || x.chunks_exact(N).zip(w.chunks_exact(N)).enumerate();
     let mut fits = [(0.0, 0.0); GROUPS];
@@ -72,7 +72,7 @@ pub fn affine<const N: usize>(x: &[f32], w: &[f32], top: f32, most: f32) -> Affi
     best
 }
 
-/// The units of least squared error for the codes, as f16s.
+/// Returns the units with the least squared error for the codes, as f16 numbers.
 fn affine_units(x: &[f32], w: &[f32], now: &Affine, n: usize) -> Option<(f32, f32)> {
     let (mut sums, mut xa, mut aa) = (Pair::default(), 0.0, 0.0);
     for (i, (x, w)) in x.iter().zip(w).enumerate() {
@@ -86,11 +86,11 @@ fn affine_units(x: &[f32], w: &[f32], now: &Affine, n: usize) -> Option<(f32, f3
     sums.f16s().filter(|(d, dmin)| *d > 0.0 && *dmin >= 0.0)
 }
 
-/// A super-block of elements `d * scale * q`.
+/// Super-block of elements `d * scale * q`.
 #[derive(Clone)]
 pub struct Symmetric {
     pub d: f32,
-    /// Of each group.
+    /// Scale of each group.
     pub scales: [i32; GROUPS],
     /// Codes, counted from the least.
     pub q: [u8; LARGEST],
@@ -98,14 +98,14 @@ pub struct Symmetric {
 
 const EMPTY: Symmetric = Symmetric { d: 0.0, scales: [0; GROUPS], q: [0; LARGEST] };
 
-/// Groups of N elements; scales from `range[0]`, which is negative, to `range[1]`.
+/// Fits groups of N elements, with scales from `range[0]`, which is negative, to `range[1]`.
 pub fn symmetric<const N: usize, C: Codes>(x: &[f32], w: &[f32], codes: C, range: [f32; 2]) -> Symmetric {
     let mut fits = [0.0; GROUPS];
     for (g, (x, w)) in x.chunks_exact(N).zip(w.chunks_exact(N)).enumerate() {
         fits[g] = fit::scale(x, w, codes, |d| d);
     }
     let peak = fits.iter().fold(0f32, |peak, d| if d.abs() > peak.abs() { *d } else { peak });
-    // Units in which the largest scale just fits, and some in which it misses the end by a little.
+    // Units in which the largest scale just fits, and some in which it slightly exceeds the end.
     let units = [1.0, 0.985, 0.97].into_iter().flat_map(|part| range.map(|end| to_f16(peak / (end * part))));
     let tries = units.map(|unit| from_unit::<N, C>(x, w, codes, range, (&fits, unit)));
     let least = tries.min_by(|a, b| a.1.total_cmp(&b.1));
@@ -116,7 +116,7 @@ pub fn symmetric<const N: usize, C: Codes>(x: &[f32], w: &[f32], codes: C, range
     out
 }
 
-/// The super-block that is found from the unit `d`, without its codes, and its error.
+/// Fits a super-block starting from the unit `d`. Returns it without its codes, and its error.
 fn from_unit<const N: usize, C: Codes>(
     x: &[f32],
     w: &[f32],

@@ -1,9 +1,9 @@
-//! Work on the bytes of a matrix, on all cores.
+//! Processing the bytes of a matrix on all cores.
 
-/// Bytes that a thread permutes at least.
+/// Minimum number of bytes that a thread permutes.
 const PER_THREAD: usize = 1 << 18;
 
-/// Does `one` to `count` parts of `bytes` bytes in all, on as many threads as pay.
+/// Applies `one` to `count` parts with a total of `bytes` bytes, on as many threads as are worthwhile.
 pub(super) fn shared_out<P: Send>(
     count: usize,
     bytes: usize,

@@ -1,6 +1,6 @@
-//! How far an op is from its f64 reference on inputs of realistic size, and whether its gradients are those of the reference.
+//! Accuracy of an op, compared with its f64 reference on inputs of realistic size, and a check of its gradients.
 //!
-//! References are slow: where the benchmark's inputs are too large, every size is made smaller until they fit, equal sizes alike.
+//! References are slow. If the benchmark's inputs are too large, all sizes are reduced until they fit; equal sizes stay equal.
 
 use super::case::{STEP, device_inputs, forward_backward};
 use super::sample::{Input, Layouts, over};
@@ -9,47 +9,47 @@ use crate::array::Array;
 use crate::{DType, Device, Error, Result, Tensor, tape};
 use std::cell::OnceCell;
 
-/// Elements of all inputs together that a reference takes in a second or so.
+/// Total number of input elements that a reference processes in about a second.
 pub const MAX_REFERENCE_ELEMENTS: usize = 1 << 20;
-/// Random directions that gradients are compared in.
+/// Number of random directions in which gradients are compared.
 const DIRECTIONS: u64 = 2;
-/// A size is made this much smaller at a time, and no smaller than the least.
+/// Factor by which a size is reduced at a time. `LEAST` is the minimum size.
 const SHRINK: usize = 16;
 const LEAST: usize = 48;
 
-/// An op's results beside those of its reference.
+/// Results of an op and of its reference.
 pub struct Accuracy {
-    /// What the op was run on, rounded as the device stores it.
+    /// Inputs of the op, rounded as the device stores them.
     pub inputs: Vec<Array>,
-    /// What the reference makes of it.
+    /// Results of the reference.
     pub expected: Vec<Array>,
-    /// What the device made of it.
+    /// Results of the device.
     pub got: Vec<Vec<f32>>,
-    /// Difference allowed, of the largest expected value.
+    /// Allowed difference, as a share of the largest expected value.
     pub allowed: f64,
 }
 
-/// An op's gradients, for a peer that has f64 ones of its own.
+/// Gradients of an op, for comparison with a peer's f64 gradients.
 pub struct Gradients {
-    /// What the op was run on, rounded as the device stores it.
+    /// Inputs of the op, rounded as the device stores them.
     pub inputs: Vec<Array>,
-    /// The gradient of its first result, rounded likewise; it has no other.
+    /// Gradient of the only result, rounded likewise.
     pub dy: Array,
-    /// Those of the inputs that have one, in order.
+    /// Gradients of the inputs that have one, in order.
     pub got: Vec<Vec<f32>>,
 }
 
-/// Errors of a result, as shares of the root mean square of what was expected (of 1 where all of it is 0).
+/// Errors of a result, relative to the root mean square of the expected values (or to 1 if all are 0).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Errors {
-    /// The largest.
+    /// Largest error.
     pub max: f64,
-    /// The root mean square.
+    /// Root mean square error.
     pub rms: f64,
 }
 
 impl Errors {
-    /// Of `got`. Infinite where it is not of the expected length or is NaN where that is not.
+    /// Computes the errors of `got`. They are infinite if the length differs or an element is unexpectedly NaN.
     pub fn of(got: &[f32], expected: &[f64]) -> Self {
         if got.len() != expected.len() {
             return Self { max: f64::INFINITY, rms: f64::INFINITY };
@@ -72,10 +72,10 @@ impl Errors {
 }
 
 impl Accuracy {
-    /// An error that names the first element that is farther off than allowed.
+    /// Checks that all elements are within the allowed difference.
     ///
     /// # Errors
-    /// `Internal`.
+    /// `Internal` with the first element that is not.
     pub fn verify(&self) -> Result<()> {
         for (got, expected) in self.got.iter().zip(&self.expected) {
             let finite = expected.data.iter().filter(|e| e.is_finite());
@@ -104,7 +104,7 @@ impl Accuracy {
     }
 }
 
-/// The sample with its inputs at the benchmark's sizes, or smaller ones of at most `limit` elements.
+/// Returns the sample with inputs of the benchmark's sizes, or smaller ones with at most `limit` elements.
 pub(super) fn benchmark_sized(sample: &Trial, shapes: &[Vec<usize>], limit: usize) -> Trial {
     let mut out = sample.clone();
     out.inputs = sized(&sample.inputs, shapes, limit);
@@ -123,12 +123,12 @@ fn drawn(sample: &Trial, seed: u64, dtype: DType) -> Vec<Array> {
     (0..).zip(&sample.inputs).map(|(i, input)| input.draw(seed * 16 + i, dtype)).collect()
 }
 
-/// The inputs at these sizes, or smaller ones of at most `limit` elements.
+/// Returns the inputs at these sizes, or at smaller ones of at most `limit` elements.
 fn sized(inputs: &[Input], shapes: &[Vec<usize>], limit: usize) -> Vec<Input> {
     let mut shapes = shapes.to_vec();
     let total = |shapes: &[Vec<usize>]| shapes.iter().map(|s| s.iter().product::<usize>()).sum::<usize>();
     while total(&shapes) > limit {
-        // Rows first: widths decide which kernels run.
+        // Rows are reduced first, because widths determine which kernels run.
         let rows = shapes.iter().flat_map(|s| s.split_last().map_or(&[][..], |(_, rest)| rest));
         let all = shapes.iter().flatten();
         let largest = rows.copied().max().filter(|n| *n > LEAST).or_else(|| all.copied().max());
@@ -139,7 +139,7 @@ fn sized(inputs: &[Input], shapes: &[Vec<usize>], limit: usize) -> Vec<Input> {
     over(inputs, &shapes)
 }
 
-/// Results beside the reference's.
+/// Runs the op and its reference.
 pub(super) fn accuracy(device: &Device, dtype: DType, sample: &Trial, seed: u64) -> Result<Accuracy> {
     let hosts = drawn(sample, seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
@@ -150,7 +150,7 @@ pub(super) fn accuracy(device: &Device, dtype: DType, sample: &Trial, seed: u64)
     Ok(Accuracy { inputs: hosts, expected, got, allowed })
 }
 
-/// Gradients of all inputs that have one; `None` for an op of several results.
+/// Computes the gradients of all inputs that have one; `None` for an op of several results.
 pub(super) fn gradients_of(
     device: &Device,
     dtype: DType,
@@ -168,11 +168,11 @@ pub(super) fn gradients_of(
 
 /// Compares every gradient with the reference's slope in a few random directions.
 ///
-/// With g the gradient and v of entries 1 and -1, `g·v` is the slope of the reference along v, which two evaluations give.
-/// Rounding changes it by some units of |g|; a gradient that is wrong in a part of its elements, by about the root of that part.
+/// If g is the gradient and v has entries 1 and -1, `g·v` is the slope of the reference along v, which two evaluations give. Rounding
+/// changes it by a few units of |g|. If a share of the gradient's elements is wrong, it changes by about the square root of that share.
 ///
 /// # Errors
-/// `Internal` for one that is not.
+/// `Internal` if a gradient differs.
 pub(super) fn gradients(device: &Device, dtype: DType, sample: &Trial, seed: u64) -> Result<()> {
     let hosts = drawn(sample, seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
@@ -199,7 +199,7 @@ pub(super) fn gradients(device: &Device, dtype: DType, sample: &Trial, seed: u64
             let slope = (value(h) - value(-h)) / (2.0 * h);
             let along: f64 = grad.iter().enumerate().map(|(k, g)| f64::from(*g) * sign(k)).sum();
             let bound = (16.0 * sample.facts.unit(dtype) + 1e-3) * length.max(slope.abs()) + 1e-6;
-            // Not `>`: NaN is wrong.
+            // The comparison is written so that NaN fails.
             let near = (along - slope).abs() <= bound;
             if !near {
                 return Err(Error::internal(format!(

@@ -1,4 +1,4 @@
-//! An op called by its name gives what the op itself gives.
+//! Checks that calling an op by its name gives the same results as the op itself.
 
 use super::compare::{same_bits, upload_like};
 use super::subject::Trial;
@@ -6,21 +6,21 @@ use crate::array::Array;
 use crate::ops::find;
 use crate::{Error, Result, Tensor, no_grad, tape};
 
-/// Results and gradients, bit for bit. A call may have a result more or fewer than its op; the others have the same order.
+/// Compares results and gradients bit by bit. A call may have one result more or fewer than its op; the others are in the same order.
 pub fn check(
     sample: &Trial,
     inputs: &[Tensor],
     (ys, grads, dys): (&[Tensor], &[Option<Tensor>], &[Array]),
 ) -> Result<()> {
     let (op, name) = (&sample.op, sample.op.called());
-    // Its own call before one of the same name in the list: an op outside of this crate may have any name.
+    // Prefers the op's own call to one of the same name in the list, because an op of another crate may have any name.
     let call = match op.calls().into_iter().find(|call| call.name == name) {
         Some(call) => call,
         None => find(name)?.clone(),
     };
     let attributes = op.attributes();
     let run = || call.invoke(&op.given(inputs), &attributes);
-    // What has no gradient may refuse to be called where one could be wanted.
+    // A call without gradients may be rejected if a gradient could be needed.
     if grads.iter().all(Option::is_none) {
         return same_results(name, ys, &no_grad(run)?);
     }
@@ -30,7 +30,11 @@ pub fn check(
         match (expected, grad) {
             (Some(expected), Some(grad)) => same_bits("a gradient of the call by name", expected, grad)?,
             (None, None) => {}
-            _ => return Err(Error::internal(format!("{name}: called by name, other inputs have gradients"))),
+            _ => {
+                return Err(Error::internal(format!(
+                    "{name}: called by name, different inputs have gradients"
+                )));
+            }
         }
     }
     Ok(())
@@ -42,10 +46,11 @@ fn same_results(name: &str, op: &[Tensor], call: &[Tensor]) -> Result<()> {
     for y in fewer {
         let same = |other: &Tensor| match (y.shape(), y.dtype()) == (other.shape(), other.dtype()) {
             true => same_bits("the call by name", y, other),
-            false => Err(Error::internal(format!("{name}: called by name, {other:?} in the place of {y:?}"))),
+            false => Err(Error::internal(format!(
+                "{name}: called by name, the result is {other:?}, expected {y:?}"
+            ))),
         };
-        let mut last =
-            Err(Error::internal(format!("{name}: called by name, it has no such result as {y:?}")));
+        let mut last = Err(Error::internal(format!("{name}: called by name, the result {y:?} is missing")));
         let found = left.any(|other| {
             last = same(other);
             last.is_ok()
@@ -55,12 +60,12 @@ fn same_results(name: &str, op: &[Tensor], call: &[Tensor]) -> Result<()> {
         }
     }
     match fewer.is_empty() {
-        true => Err(Error::internal(format!("{name}: called by name, it has no result"))),
+        true => Err(Error::internal(format!("{name}: called by name, it gave no result"))),
         false => Ok(()),
     }
 }
 
-/// Results of `run` and gradients of the inputs, from these of as many of its first results.
+/// Computes the results of `run` and the gradients of the inputs, from gradients of its first results.
 fn forward_backward(
     inputs: &[Tensor],
     dys: &[Array],

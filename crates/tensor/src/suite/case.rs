@@ -1,4 +1,4 @@
-//! One sample in one storage type and one layout, and how it is compared with its reference.
+//! A sample in one storage type and one layout, and its comparison with the reference.
 
 use super::called;
 use super::compare::{compare, same_bits, upload_like};
@@ -13,13 +13,13 @@ use crate::{DType, Device, Error, Result, Tensor, tape};
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
-/// Step of the central differences; their error is about its square, their rounding about 1e-16 over it.
+/// Step of the central differences. Their error is about its square, and their rounding error about 1e-16 divided by it.
 pub(super) const STEP: f64 = 1e-5;
 
-/// How much of a case is run.
+/// Extent of a case's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Forward and backward; nothing is compared.
+    /// Forward and backward, without comparisons.
     Launches,
     /// Forward and backward against the reference.
     Values,
@@ -31,13 +31,13 @@ pub enum Depth {
 
 type Check = Box<dyn Fn(&Device, Depth) -> Result<()>>;
 
-/// What the suite of an op runs. It can be run any number of times: the reference is evaluated at the first.
+/// A test case of an op. It can be run any number of times; the reference is evaluated at the first run.
 pub struct Case {
     /// Op, sample, storage type, layout.
     pub name: String,
-    /// The sample's own name; empty where it has none.
+    /// The sample's own name; may be empty.
     pub sample: &'static str,
-    /// What its floats are stored in.
+    /// Storage type of its floats.
     pub dtype: DType,
     /// See [`Sample::light`].
     pub light: bool,
@@ -46,28 +46,28 @@ pub struct Case {
     check: Check,
 }
 
-/// Makes the cases of an op for one storage type.
+/// Builds the cases of an op for one storage type.
 pub type CasesFn = fn(DType) -> Result<Vec<Case>>;
 
 impl Case {
-    /// A case of an op that has no samples: `check` compares as much as it is asked.
+    /// Creates a case of an op without samples. `check` compares as much as the depth requests.
     pub fn new(name: &str, dtype: DType, check: impl Fn(&Device, Depth) -> Result<()> + 'static) -> Self {
         let (name, check) = (name.into(), Box::new(check));
         Self { name, sample: "", dtype, light: false, layouts: Layouts::Contiguous, check }
     }
-    /// Runs it on a device.
+    /// Runs the case on a device.
     ///
     /// # Errors
-    /// What fails or differs, behind the case's name.
+    /// The failure or difference, prefixed with the case's name.
     pub fn check(&self, device: &Device, depth: Depth) -> Result<()> {
         (self.check)(device, depth).map_err(|e| e.context(&self.name))
     }
 }
 
-/// Every sample of `O` in every layout.
+/// Builds the cases for every sample of `O` in every layout.
 ///
 /// # Errors
-/// `Internal` where samples of no element, of one, or of extreme values are missing, and where a benchmark lacks a shape.
+/// `Internal` if samples without elements, with one element, or with extreme values are missing, or a benchmark lacks a shape.
 pub fn cases<O: MultiOp<N, M>, const N: usize, const M: usize>(dtype: DType) -> Result<Vec<Case>> {
     cases_of(&About::of::<O, N, M>(), Trial::all::<O, N, M>(), dtype)
 }
@@ -112,23 +112,23 @@ fn cases_of(op: &About, samples: Vec<Trial>, dtype: DType) -> Result<Vec<Case>> 
 
 fn check_edge(op: &str, what: &str, found: bool, excuse: Option<&str>) -> Result<()> {
     match excuse {
-        None if !found => Err(Error::internal(format!("{op}: no sample {what}, expected one"))),
+        None if !found => Err(Error::internal(format!("{op}: a sample {what} is missing"))),
         Some(why) if found => Err(Error::internal(format!("{op}: has a sample {what}, although \"{why}\""))),
         _ => Ok(()),
     }
 }
 
-/// A sample with what is made of it once, however often and in whatever layout it is run.
+/// A sample with cached data, for any number of runs and layouts.
 struct Prepared {
     sample: Trial,
     dtype: DType,
     seed: u64,
-    /// The inputs. Of many cases only the shapes are asked for: drawing takes longer than all else that they need.
+    /// The inputs. Many cases only need their shapes, and drawing takes longer than everything else.
     hosts: OnceCell<Vec<Array>>,
-    /// Gradients of the results.
+    /// The gradients of the results.
     dys: OnceCell<Vec<Array>>,
     expected: OnceCell<Vec<Array>>,
-    /// Gradients of the inputs, from the reference.
+    /// The gradients of the inputs, from the reference.
     numeric: RefCell<Vec<Option<Rc<Array>>>>,
 }
 
@@ -188,7 +188,7 @@ impl Prepared {
         overwritten::check(sample, &inputs, dys, &grads)
     }
 
-    /// That of input `i`; `dys` are the same in every run.
+    /// Returns the gradient of input `i`. `dys` are the same in every run.
     fn gradient(&self, i: usize, dys: &[Array]) -> Rc<Array> {
         if let Some(known) = &self.numeric.borrow()[i] {
             return Rc::clone(known);
@@ -199,7 +199,7 @@ impl Prepared {
     }
 }
 
-/// The same bits from a graph of forward and backward, over results that were overwritten.
+/// Checks that a graph of forward and backward gives the same bits, with results that were overwritten before.
 fn replayed(
     sample: &Trial,
     inputs: &[Tensor],
@@ -216,10 +216,10 @@ fn replayed(
     }
     graph.replay()?;
     for (expected, y) in expected.0.iter().zip(&ys) {
-        same_bits("a replayed graph's forward", expected, y)?;
+        same_bits("the forward of a replayed graph", expected, y)?;
     }
     for (a, b) in expected.1.iter().flatten().zip(grads.iter().flatten()) {
-        same_bits("a replayed graph's gradient", a, b)?;
+        same_bits("a gradient of a replayed graph", a, b)?;
     }
     Ok(())
 }
@@ -239,10 +239,10 @@ pub(super) fn device_inputs(
     (0..hosts.len()).map(make).collect()
 }
 
-/// Results, gradients of the inputs, and the gradients of the results they were made from.
+/// Results, gradients of the inputs, and gradients of the results from which they were computed.
 pub(super) type Run<'d> = (Vec<Tensor>, Vec<Option<Tensor>>, &'d [Array]);
 
-/// `dys` are drawn in the first run.
+/// Runs forward and backward. `dys` are drawn in the first run.
 pub(super) fn forward_backward<'d>(
     sample: &Trial,
     inputs: &[Tensor],
@@ -260,7 +260,7 @@ pub(super) fn forward_backward<'d>(
     Ok((ys.iter().map(Tensor::detach).collect(), inputs.iter().map(Tensor::grad).collect(), dys))
 }
 
-/// Forward and backward from gradients that are on the device.
+/// Runs forward and backward, from gradients that are on the device.
 fn pass(sample: &Trial, inputs: &[Tensor], dys: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
     inputs.iter().for_each(|t| t.set_grad(None));
     let ys = sample.op.apply(inputs)?;
@@ -270,7 +270,7 @@ fn pass(sample: &Trial, inputs: &[Tensor], dys: &[Tensor]) -> Result<(Vec<Tensor
     Ok((ys.iter().map(Tensor::detach).collect(), inputs.iter().map(Tensor::grad).collect()))
 }
 
-/// Gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.
+/// Computes the gradient in input `i` of the sum of `dy * f(x)` over all results, from the reference alone.
 fn central_differences(sample: &Trial, hosts: &[Array], i: usize, dys: &[Array]) -> Array {
     let step = |x: f64| match sample.facts.step {
         Step::Least(least) => STEP * x.abs().max(least),

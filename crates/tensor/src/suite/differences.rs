@@ -1,9 +1,9 @@
 //! Gradients of a reference by central differences.
 //!
-//! Element by element that takes two evaluations of the reference for each of them. But rows of a softmax know nothing of one another:
-//! an element of every row can be moved at once, and each result tells the slope of the one element that it depends on. What is
-//! independent in this way is not declared but found, by moving halves of the elements and looking which results change. The gradient
-//! is the same as element by element, bit for bit.
+//! One element at a time, this takes two evaluations of the reference per element. But the rows of a softmax are independent: one element
+//! of every row can be changed at once, and each result gives the slope of the one element on which it depends. Independence is not
+//! declared but detected, by changing halves of the elements and comparing results. The gradient has the same bits as one element at a
+//! time.
 
 use crate::array::Array;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 /// A bit of an element's index along one axis.
 #[derive(Clone, Copy)]
 struct Bit {
-    /// Elements from one index of the axis to the next.
+    /// Stride of the axis in elements.
     stride: usize,
     size: usize,
     bit: u32,
 }
 
 impl Bit {
-    /// The bits that tell elements of these dimensions apart.
+    /// Returns the bits that distinguish the elements of these dimensions.
     fn all(dims: &[usize]) -> Vec<Self> {
         let mut stride = 1;
         let mut out = Vec::new();
@@ -37,19 +37,19 @@ impl Bit {
     }
 }
 
-/// The bits as one number.
+/// Combines the bits of an element into one number.
 fn key(bits: &[Bit], element: usize) -> u64 {
     bits.iter().fold(0, |key, bit| key << 1 | bit.of(element))
 }
 
-/// Between a half and one and a half, another for each element: what elements do to a result must not cancel.
+/// Returns a distinct number between 0.5 and 1.5 for each element, so that effects of elements do not cancel.
 fn share(element: usize) -> f64 {
     let mixed = (element as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     0.5 + (mixed >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A function of `x` whose results stand in one list, and how far each element is moved.
+/// A function of `x` with one list of results, and the step of each element.
 struct Moved<'f> {
     x: Array,
     steps: Vec<f64>,
@@ -57,7 +57,7 @@ struct Moved<'f> {
 }
 
 impl Moved<'_> {
-    /// The results with each of these elements moved by so many of its steps.
+    /// Computes the results with each of these elements changed by a number of steps.
     fn at(&mut self, elements: &[usize], steps: &dyn Fn(usize) -> f64) -> Vec<f64> {
         let kept: Vec<f64> = elements.iter().map(|k| self.x.data[*k]).collect();
         for k in elements {
@@ -70,7 +70,7 @@ impl Moved<'_> {
         out
     }
 
-    /// Which results depend on these elements.
+    /// Returns which results depend on these elements.
     fn changed(&mut self, elements: &[usize], base: &[f64]) -> Vec<bool> {
         let (up, down) = (self.at(elements, &share), self.at(elements, &|k| -share(k)));
         let differ = |a: &f64, b: &f64| a.to_bits() != b.to_bits();
@@ -78,7 +78,7 @@ impl Moved<'_> {
         pairs.map(|((up, down), base)| differ(up, base) || differ(down, base)).collect()
     }
 
-    /// The bits by which elements are independent, with those of the elements that each result depends on.
+    /// Returns the bits by which elements are independent, and those bits of the elements on which each result depends.
     fn independent(&mut self, bits: &[Bit]) -> (Vec<Bit>, Vec<u64>) {
         let base = (self.values)(&self.x);
         let (mut found, mut labels) = (Vec::new(), vec![0; base.len()]);
@@ -99,8 +99,8 @@ impl Moved<'_> {
     }
 }
 
-/// Gradient in `x` of the sum of `weights` times the results, which `values` gives as one list; `step` says how far an element of a
-/// value is moved.
+/// Computes the gradient in `x` of the sum of `weights` times the results, which `values` returns as one list. `step` is the step of an
+/// element.
 pub(super) fn gradient(
     x: &Array,
     step: &dyn Fn(f64) -> f64,
@@ -111,7 +111,7 @@ pub(super) fn gradient(
     let mut moved = Moved { x: x.clone(), steps, values };
     let n = x.data.len();
     let bits = Bit::all(x.shape.dims());
-    // Looking takes four evaluations a bit.
+    // The detection takes four evaluations per bit.
     let (bits, labels) =
         if n > 2 * bits.len() { moved.independent(&bits) } else { (Vec::new(), vec![0; weights.len()]) };
     let mut results: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -120,7 +120,7 @@ pub(super) fn gradient(
         .enumerate()
         .take(weights.len())
         .for_each(|(j, label)| results.entry(*label).or_default().push(j));
-    // Elements with unlike keys are moved together.
+    // Elements with different keys are changed together.
     let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
     let mut together: Vec<Vec<usize>> = Vec::new();
     for k in 0..n {
@@ -136,7 +136,7 @@ pub(super) fn gradient(
         let (up, down) = (moved.at(&elements, &|_| 1.0), moved.at(&elements, &|_| -1.0));
         for k in elements {
             let h = moved.steps[k];
-            // Element by element: in a sum over all of them large ones would hide the differences of small ones.
+            // One element at a time, because in a sum over all elements, large ones would hide the differences of small ones.
             let slope = |j: &usize| {
                 let (u, d) = (up[*j], down[*j]);
                 if u == d { 0.0 } else { (u - d) / (2.0 * h) * weights[*j] }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// The gradient, element by element, and how many evaluations the quick one took; both have to be the same.
+    /// Checks that the quick gradient equals the gradient of one element at a time. Returns the number of evaluations.
     fn evaluations(dims: &[usize], values: impl Fn(&Array) -> Vec<f64>) -> usize {
         let x = Array::from_fn(dims, |k| (share(k) * 37.0).sin());
         let count = Cell::new(0);
@@ -185,7 +185,7 @@ mod tests {
             x.rows().flat_map(|row| row.iter().map(|v| v / row.iter().map(|v| v * v).sum::<f64>())).collect()
         });
         assert_eq!(rows, 1 + 4 * 8 + 2 * 5);
-        // Of columns, and in another order.
+        // Columns, and another order.
         let columns = evaluations(&[6, 33], |x| {
             (0..33).rev().map(|c| (0..6).map(|r| x.data[r * 33 + c].powi(2)).sum()).collect()
         });
@@ -195,14 +195,14 @@ mod tests {
     #[test]
     fn elements_that_share_a_result_are_not() {
         assert_eq!(evaluations(&[50], |x| vec![x.data.iter().map(|v| v * v).sum()]), 1 + 4 * 6 + 100);
-        // Differences: elements that are moved alike do not change them.
+        // Differences: equal changes of elements cancel.
         assert_eq!(evaluations(&[64], |x| x.data.windows(2).map(|w| w[0] - w[1]).collect()), 1 + 4 * 6 + 128);
-        // What only a step downwards changes: of two equal elements one is the least.
+        // The least of two equal elements depends only on a step downwards.
         let least = |x: &Array| {
             x.data.chunks(32).map(|c| c.iter().fold(9.0, |m: f64, v| m.min(v.max(0.5)))).collect()
         };
         evaluations(&[128], least);
-        // A result of no element, and none at all.
+        // A constant result, and no result.
         evaluations(&[40], |x| vec![x.data[3] + x.data[31], 4.0]);
         evaluations(&[40], |_| Vec::new());
         evaluations(&[0], |_| vec![1.0]);

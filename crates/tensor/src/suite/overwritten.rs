@@ -1,12 +1,12 @@
-//! Each input and each result overwritten between forward and backward: the backward refuses, or its gradients have the bits they
-//! had, because it does not read there.
+//! Overwrites each input and each result between forward and backward. Either the backward fails, or its gradients have the same bits,
+//! because it does not read that tensor.
 
 use super::compare::{same_bits, upload_like};
 use super::subject::Trial;
 use crate::array::Array;
 use crate::{Error, Result, Tensor, tape};
 
-/// `expected`: the gradients without that, of `dys`.
+/// Runs the check. `expected` is the gradients of `dys` without overwriting.
 pub(super) fn check(
     sample: &Trial,
     inputs: &[Tensor],
@@ -46,7 +46,7 @@ fn same_gradients(inputs: &[Tensor], expected: &[Option<Tensor>]) -> Result<()> 
         match (input.grad(), expected) {
             (Some(grad), Some(expected)) => same_bits(&format!("gradient {i}"), &grad, expected)?,
             (None, None) => {}
-            _ => return Err(Error::internal(format!("gradient {i} is there once and missing once"))),
+            _ => return Err(Error::internal(format!("gradient {i} exists in only one of the two runs"))),
         }
     }
     Ok(())

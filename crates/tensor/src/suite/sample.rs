@@ -1,17 +1,17 @@
-//! Samples: an op with the inputs it is tried on, and the layouts inputs are put in.
+//! Samples: an op with test inputs, and the memory layouts of inputs.
 
 use crate::array::Array;
 use crate::shape::Shape;
 use crate::{DType, Device, Error, Result, Tensor};
 
-/// How an input's elements are drawn.
+/// Distribution of an input's elements.
 #[derive(Clone, Debug)]
 enum Draw {
     /// Normal around a mean, standard deviation 1.
     Normal(f64),
     /// Uniform between two bounds.
     Uniform(f64, f64),
-    /// Every element differs from every other by enough for a central difference.
+    /// Elements that all differ by enough for a central difference.
     Distinct,
     /// Integers below a bound.
     Indices(u32),
@@ -28,48 +28,48 @@ pub struct Input {
 }
 
 impl Input {
-    /// Standard normal.
+    /// Creates a standard normal input.
     pub fn normal(shape: &[usize]) -> Self {
         Self { shape: shape.into(), draw: Draw::Normal(0.0), dtype: None }
     }
-    /// Normal around `mean`.
+    /// Creates a normal input with this mean.
     pub fn shifted(shape: &[usize], mean: f64) -> Self {
         Self { shape: shape.into(), draw: Draw::Normal(mean), dtype: None }
     }
-    /// Uniform in `[low, high)`.
+    /// Creates a uniform input in `[low, high)`.
     pub fn uniform(shape: &[usize], low: f64, high: f64) -> Self {
         Self { shape: shape.into(), draw: Draw::Uniform(low, high), dtype: None }
     }
-    /// No two elements are close: for maxima and ranks.
+    /// Creates an input whose elements all differ clearly, for maxima and ranks.
     pub fn distinct(shape: &[usize]) -> Self {
         Self { shape: shape.into(), draw: Draw::Distinct, dtype: None }
     }
-    /// Integers below `bound`, as u32.
+    /// Creates an input of integers below `bound`, as u32.
     pub fn indices(shape: &[usize], bound: u32) -> Self {
         Self { shape: shape.into(), draw: Draw::Indices(bound), dtype: Some(DType::U32) }
     }
-    /// These values, repeated; of `dtype` where given, which also makes the input not differentiable.
+    /// Creates an input that repeats these values. If `dtype` is given, the input is not differentiable.
     pub fn values(shape: &[usize], values: &[f64], dtype: Option<DType>) -> Self {
         Self { shape: shape.into(), draw: Draw::Values(values.to_vec()), dtype }
     }
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
-    /// The same draw over another shape.
+    /// Returns an input with the same distribution and another shape.
     #[must_use]
     pub fn reshaped(&self, shape: &[usize]) -> Self {
         Self { shape: shape.into(), ..self.clone() }
     }
-    /// Storage type, where floats are `float`.
+    /// Returns the storage type, if floats are stored as `float`.
     pub fn dtype(&self, float: DType) -> DType {
         self.dtype.unwrap_or(float)
     }
-    /// Whether gradients flow to it.
+    /// Returns whether gradients flow to it.
     pub fn differentiable(&self) -> bool {
         self.dtype.is_none()
     }
-    /// The elements, rounded as the device will store them.
+    /// Draws the elements, rounded as the device will store them.
     pub fn draw(&self, seed: u64, float: DType) -> Array {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
         // splitmix64: small, and good enough for test data.
@@ -88,7 +88,7 @@ impl Input {
                     mean + (-2.0 * (1.0 - uniform()).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
                 }
                 Draw::Uniform(low, high) => low + (high - low) * uniform(),
-                // A fixed shuffle of evenly spaced values: 17 and n are made coprime by the odd step.
+                // A fixed permutation of evenly spaced values: the odd step is coprime to n.
                 Draw::Distinct => ((i * (2 * (n / 3) + 1)) % n.max(1)) as f64 * 0.125 - 4.0,
                 Draw::Indices(bound) => (uniform() * f64::from(*bound)).floor(),
                 Draw::Values(values) => values[i % values.len()],
@@ -98,16 +98,16 @@ impl Input {
     }
 }
 
-/// How far central differences go from an element.
+/// Step of central differences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// 1e-5 of its size, or of this where it is smaller.
+    /// 1e-5 of the element's magnitude, or of this value if the magnitude is smaller.
     Least(f64),
-    /// So far.
+    /// A fixed step.
     Fixed(f64),
 }
 
-/// An op and what it is tried on.
+/// An op with its test inputs.
 #[derive(Clone)]
 pub struct Sample<O, const N: usize> {
     pub(crate) op: O,
@@ -124,14 +124,14 @@ pub(super) struct Facts {
     pub only: Option<DType>,
     pub coarsest: Option<DType>,
     pub light: bool,
-    /// Whether it is far from what a layer usually sees.
+    /// Whether the inputs are far from typical values.
     pub extreme: bool,
-    /// Whether each element is compared by its own size.
+    /// Whether each element is compared relative to its own magnitude.
     pub pointwise: bool,
     pub step: Step,
     pub in_order: bool,
     pub bench: Vec<Vec<Vec<usize>>>,
-    /// The input whose rows are read, and the input that names them.
+    /// The input whose rows are read, and the input with the row indices.
     pub gathers: Option<(usize, usize)>,
 }
 
@@ -154,10 +154,10 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// The shapes that benchmarks run on, for an op of `inputs` inputs.
+    /// Returns the benchmark shapes.
     ///
     /// # Errors
-    /// `Internal` if the number of shapes differs from the number of inputs.
+    /// `Internal` if there is not one shape per input.
     pub fn bench_shapes(&self, op: &str, inputs: usize) -> Result<&[Vec<Vec<usize>>]> {
         match self.bench.iter().find(|shapes| shapes.len() != inputs) {
             Some(shapes) => Err(Error::internal(format!(
@@ -174,7 +174,7 @@ impl Facts {
     }
 }
 
-/// Returns the inputs over these shapes. An upper bound of integers that equals the size of another input's axis becomes that axis' new size.
+/// Returns the inputs with these shapes. Integers below the size of another input's axis are below its new size there.
 pub(super) fn over(inputs: &[Input], shapes: &[Vec<usize>]) -> Vec<Input> {
     let reshaped = |i: usize| {
         let mut input = inputs[i].reshaped(&shapes[i]);
@@ -191,36 +191,36 @@ pub(super) fn over(inputs: &[Input], shapes: &[Vec<usize>]) -> Vec<Input> {
 }
 
 impl<O, const N: usize> Sample<O, N> {
-    /// An op on these inputs, allowed 8 epsilon of the largest expected value.
+    /// Creates a sample with an allowed difference of 8 epsilon of the largest expected value.
     pub fn new(op: O, inputs: [Input; N]) -> Self {
         Self { op, inputs, facts: Facts::default() }
     }
-    /// A name for messages.
+    /// Sets a name for messages.
     #[must_use]
     pub fn named(mut self, name: &'static str) -> Self {
         self.facts.name = name;
         self
     }
-    /// The result is the input's bits.
+    /// Requires that the result has the input's bits.
     #[must_use]
     pub fn exact(mut self) -> Self {
         self.facts.tolerance = 0.5;
         self
     }
-    /// Sums of `terms` are made on the way: rounding grows with the square root of their number.
+    /// Declares intermediate sums of `terms` terms: rounding errors grow with the square root of their number.
     #[must_use]
     pub fn sums(mut self, terms: usize) -> Self {
         self.facts.tolerance *= (terms as f64).sqrt().max(1.0);
         self
     }
-    /// `factor` times the allowed difference; say why where it is used.
+    /// Multiplies the allowed difference by `factor`. Comment on the reason at each use.
     #[must_use]
     pub fn looser(mut self, factor: f64) -> Self {
         self.facts.tolerance *= factor;
         self
     }
-    /// Inputs at the ends of what the op takes: large, tiny, far from zero beside their spread, saturated. Every op has such a sample.
-    /// A result that overflows its storage type has to be infinite.
+    /// Marks extreme inputs: large, tiny, far from zero compared with their spread, or saturated. Every op has such a sample. Results that
+    /// overflow the storage type must be infinite.
     #[must_use]
     pub fn extreme(mut self) -> Self {
         self.facts.extreme = true;
@@ -229,56 +229,57 @@ impl<O, const N: usize> Sample<O, N> {
         }
         self
     }
-    /// Each element is allowed the difference by its own size, from 1 on, and not by that of the largest: results of many sizes.
+    /// Compares each element relative to its own magnitude, at least 1, instead of the largest element. Meant for results of many
+    /// magnitudes.
     #[must_use]
     pub fn pointwise(mut self) -> Self {
         self.facts.pointwise = true;
         self
     }
-    /// Gradients are compared with differences over `step`, whatever an element's size: where functions curve within 1e-5 of it.
+    /// Uses differences over `step` at any magnitude, for functions with high curvature within 1e-5.
     #[must_use]
     pub fn step(mut self, step: f64) -> Self {
         self.facts.step = Step::Fixed(step);
         self
     }
-    /// The same over 1e-5 of an element, however small: functions that end at 0.
+    /// Uses differences over 1e-5 of the element at any magnitude, for functions that end at 0.
     #[must_use]
     pub fn relative_step(mut self) -> Self {
         self.facts.step = Step::Least(0.0);
         self
     }
-    /// Only for this storage type.
+    /// Restricts the sample to this storage type.
     #[must_use]
     pub fn only(mut self, dtype: DType) -> Self {
         self.facts.only = Some(dtype);
         self
     }
-    /// Only contiguous f32: where other samples of the same kernel text cover storage types and layouts. Every variant of a
-    /// generated kernel costs a CPU driver about a second to compile.
+    /// Restricts the sample to contiguous f32. Other samples of the same kernel source cover storage types and layouts. Every variant of a
+    /// generated kernel takes a CPU driver about a second to compile.
     #[must_use]
     pub fn light(mut self) -> Self {
         self.facts.light = true;
         self
     }
-    /// Only contiguous inputs: where other ops cover the layouts through the same generated kernels.
+    /// Restricts the sample to contiguous inputs, if other ops cover the layouts through the same generated kernels.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.facts.in_order = true;
         self
     }
-    /// Values pass through this storage type, whatever the inputs are.
+    /// Allows for values that pass through this storage type, whatever the inputs' types are.
     #[must_use]
     pub fn as_coarse_as(mut self, dtype: DType) -> Self {
         self.facts.coarsest = Some(dtype);
         self
     }
-    /// Shapes of the inputs in the benchmark and when tuning, one for each input; called again, further ones.
+    /// Adds shapes for benchmarks and tuning, one per input. Further calls add further sets.
     #[must_use]
     pub fn bench(mut self, shapes: &[&[usize]]) -> Self {
         self.facts.bench.push(shapes.iter().map(|s| s.to_vec()).collect());
         self
     }
-    /// Of input `table` only those rows are read that input `ids` names: what the benchmark counts.
+    /// Declares that only the rows of input `table` that input `ids` names are read, for the byte count of the benchmark.
     #[must_use]
     pub fn gathers(mut self, table: usize, ids: usize) -> Self {
         self.facts.gathers = Some((table, ids));
@@ -286,25 +287,25 @@ impl<O, const N: usize> Sample<O, N> {
     }
 }
 
-/// How inputs lie in memory.
+/// Memory layout of inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layouts {
-    /// In order.
+    /// Contiguous.
     Contiguous,
     /// Axes stored in reverse.
     Transposed,
-    /// A window into something larger on every axis.
+    /// A window into a larger tensor on every axis.
     Sliced,
 }
 
 impl Layouts {
-    /// All of them.
+    /// All layouts.
     pub const ALL: [Self; 3] = [Self::Contiguous, Self::Transposed, Self::Sliced];
 
-    /// Uploads `host` so that the tensor has its values in this layout.
+    /// Uploads `host` as a tensor with its values in this layout.
     pub fn place(self, device: &Device, host: &Array, dtype: DType) -> Result<Tensor> {
         let upload = |array: &Array| match dtype {
-            // An f32 has not all of them.
+            // f32 cannot represent all u32 values.
             DType::U32 => {
                 let data: Vec<u32> = array.data.iter().map(|v| *v as u32).collect();
                 Tensor::from_u32(device, array.shape.clone(), &data)

@@ -1,4 +1,4 @@
-//! Gradients that are added up where they lie.
+//! Gradients that are accumulated in place.
 
 use super::Restore;
 use crate::ops::map::map_into;
@@ -9,34 +9,34 @@ use std::sync::Arc;
 
 thread_local! {
     static IN_PLACE: Cell<bool> = const { Cell::new(false) };
-    /// The tensors that have a gradient of this walk already, where the first one replaces what is there.
+    /// Tensors that already have a gradient of this backward, if the first gradient replaces the memory's contents.
     static REPLACED: RefCell<Option<HashSet<usize>>> = const { RefCell::new(None) };
-    /// The tensor whose later gradients have an accumulator of their own.
+    /// The tensor whose later gradients have a separate accumulator.
     static APART: RefCell<Option<Apart>> = const { RefCell::new(None) };
 }
 
 struct Apart {
     key: usize,
     later: Tensor,
-    /// Whether the first of the later gradients replaces what the accumulator held.
+    /// Whether the first of the later gradients replaces the accumulator's contents.
     replaces: bool,
-    /// Gradients that have reached the tensor.
+    /// Number of gradients that have reached the tensor.
     arrived: usize,
 }
 
-/// Runs `f`, in which a backward on this thread adds to collected gradients in their own memory instead of replacing them by the sum.
-/// The bits are the same. Whoever has such a gradient, or a view of it, sees the sum: a captured micro-batch has to find its
-/// gradients where the one before left them.
+/// Runs `f`, in which a backward on this thread adds to collected gradients in place, instead of replacing them by the sum. The bits are
+/// the same. Other handles and views of such a gradient see the sum. This is needed by captured micro-batches, which must find their
+/// gradients where the previous one left them.
 pub fn accumulate_in_place<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&IN_PLACE, IN_PLACE.replace(true));
     f()
 }
 
-/// The same, but the first gradient that reaches a tensor replaces what its memory held, instead of being added to it. `tensors` that no
-/// gradient reaches have zeros after it.
+/// Like [`accumulate_in_place`], but the first gradient that reaches a tensor replaces the memory's contents. `tensors` that no gradient
+/// reaches are zeroed.
 ///
 /// # Errors
-/// Those of `f`; `Internal` for a gradient of another form than what is there.
+/// Errors of `f`; `Internal` if a gradient's form differs from the existing one.
 pub fn replace_in_place<R>(tensors: &[Tensor], f: impl FnOnce() -> Result<R>) -> Result<R> {
     struct Leave(Option<HashSet<usize>>);
     impl Drop for Leave {
@@ -54,11 +54,12 @@ pub fn replace_in_place<R>(tensors: &[Tensor], f: impl FnOnce() -> Result<R>) ->
     Ok(out)
 }
 
-/// Runs `f`, a backward in place, in which only the first gradient that reaches `tensor` is collected as its gradient. All others are added to
-/// `later`, which they replace with `replaces`: zeros where there are none. So what is collected first is complete early in the walk.
+/// Runs `f`, a backward in place. Only the first gradient that reaches `tensor` is collected as its gradient, so this gradient is complete
+/// early in the backward. All others are added to `later`. With `replaces`, they replace its contents, and `later` is zeroed if there are
+/// none.
 ///
 /// # Errors
-/// Those of `f`; `Internal` for a gradient of another form than `later`.
+/// Errors of `f`; `Internal` if a gradient's form differs from `later`.
 pub fn later_gradients_apart<R>(
     tensor: &Tensor,
     later: &Tensor,
@@ -81,7 +82,8 @@ pub fn later_gradients_apart<R>(
     Ok(out)
 }
 
-/// The accumulator for this gradient of `tensor`, if it is a later one that has its own, and whether it replaces what is there.
+/// Returns the accumulator for this gradient of `tensor`, if it is a later one with a separate accumulator, and whether it replaces the
+/// contents.
 fn accumulator_of_later(tensor: &Tensor) -> Option<(Tensor, bool)> {
     APART.with_borrow_mut(|apart| {
         let apart = apart.as_mut().filter(|apart| apart.key == key(tensor))?;
@@ -94,17 +96,17 @@ fn key(tensor: &Tensor) -> usize {
     Arc::as_ptr(&tensor.0) as usize
 }
 
-/// Whether a gradient of `tensor` is the first one where that replaces what is there.
+/// Returns whether a gradient of `tensor` is the first one and replaces the existing contents.
 fn is_first(tensor: &Tensor) -> bool {
     REPLACED.with_borrow_mut(|seen| seen.as_mut().is_some_and(|seen| seen.insert(key(tensor))))
 }
 
-/// `before + grad`, the collected gradient of `tensor`, in the memory of `before` where that is asked for and possible.
+/// Returns `before + grad`, the collected gradient of `tensor`, computed in the memory of `before` if requested and possible.
 pub(super) fn sum(tensor: &Tensor, before: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let fits = before.is_contiguous() && before.shape() == grad.shape() && before.dtype() == grad.dtype();
     if REPLACED.with_borrow(Option::is_some) && !fits {
         return Err(Error::internal(format!(
-            "a gradient {} {} replaces one of {} {}",
+            "a gradient of {} {} cannot replace one of {} {}",
             grad.dtype(),
             grad.shape(),
             before.dtype(),
@@ -123,7 +125,7 @@ pub(super) fn sum(tensor: &Tensor, before: &Tensor, grad: &Tensor) -> Result<Ten
         map_into("x0", &[grad], &[], before)?;
         return Ok(before.clone());
     }
-    // As `add` has it: the same kernel, the same bits.
+    // Uses the kernel of `add`, and thus gives the same bits.
     map_into("x0 + x1", &[before, grad], &[], before)?;
     Ok(before.clone())
 }

@@ -1,4 +1,4 @@
-//! Gradients that leaves, and tensors that were asked to, collect. Each owns its memory: writing to one changes nothing else.
+//! Gradients collected by leaves and by tensors with `retain_grad`. Each owns its memory: writing to one changes nothing else.
 
 use super::{accumulate, give, rollback};
 use crate::ops::copied;
@@ -7,21 +7,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 impl Tensor {
-    /// Asks that the gradient of a tensor that is no leaf be kept too.
+    /// Requests that the gradient of a tensor that is not a leaf is kept too.
     pub fn retain_grad(&self) {
         if let Some(a) = &self.0.autograd {
             a.retain.store(true, Ordering::Relaxed);
         }
     }
-    /// Whether its gradient is kept.
+    /// Returns whether its gradient is kept.
     pub(crate) fn retains_grad(&self) -> bool {
         self.0.autograd.as_ref().is_some_and(|a| a.retain.load(Ordering::Relaxed))
     }
-    /// The gradient collected so far.
+    /// Returns the gradient collected so far.
     pub fn grad(&self) -> Option<Self> {
         self.0.autograd.as_ref().and_then(|a| a.grad.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
-    /// Replaces or, with `None`, forgets the gradient.
+    /// Replaces the gradient, or clears it with `None`.
     pub fn set_grad(&self, grad: Option<Self>) {
         if let Some(a) = &self.0.autograd {
             rollback::changing(self);
@@ -30,14 +30,14 @@ impl Tensor {
     }
 }
 
-/// Gradients of leaves that something else still has the memory of. At the end of the walk most are the only owner.
+/// Gradients of leaves whose memory has other owners. At the end of the backward, most are the only owner.
 #[derive(Default)]
 pub(super) struct Shared(Vec<(Tensor, Tensor)>);
 
 impl Shared {
-    /// A gradient reaches a leaf.
+    /// Processes a gradient of a leaf.
     pub fn arrive(&mut self, leaf: &Tensor, grad: Tensor) -> Result<()> {
-        // Leaves without a name are those of an operation that walks back through what it computed again.
+        // Leaves without a name belong to an operation that runs a backward through recomputed values.
         if leaf.name().is_some()
             && let Some(take) = give::taker()
         {
@@ -53,16 +53,15 @@ impl Shared {
         self.0.push((leaf.clone(), grad));
         Ok(())
     }
-    /// The walk is done.
+    /// Completes the backward.
     pub fn settle(self) -> Result<()> {
         self.0.into_iter().try_for_each(|(leaf, grad)| keep(&leaf, grad).map(drop))
     }
 }
 
-/// Adds to the collected gradient of a leaf or a tensor that was asked to retain it; gives `grad` back for those who go on with it.
+/// Adds to the collected gradient of a leaf or of a tensor with `retain_grad`. Returns `grad` for further use.
 ///
-/// The lock is held from reading what was collected to writing the sum, so that threads that walk back to one leaf at the same time
-/// lose nothing.
+/// The lock is held from reading the collected gradient to writing the sum, so that concurrent backwards to one leaf lose nothing.
 pub(crate) fn keep(tensor: &Tensor, grad: Tensor) -> Result<Tensor> {
     let Some(autograd) = &tensor.0.autograd else { return Ok(grad) };
     if !autograd.retain.load(Ordering::Relaxed) {
@@ -80,7 +79,7 @@ pub(crate) fn keep(tensor: &Tensor, grad: Tensor) -> Result<Tensor> {
     Ok(grad)
 }
 
-/// Whether nothing else has its memory and the elements lie in order.
+/// Returns whether a gradient is the only owner of its memory and contiguous.
 fn is_own(grad: &Tensor) -> bool {
     grad.is_contiguous() && Arc::strong_count(&grad.0) == 1 && grad.0.buffer.is_unshared()
 }

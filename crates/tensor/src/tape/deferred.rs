@@ -1,4 +1,4 @@
-//! Deferred ops: what they say of themselves, and who defers them on a thread. [`crate::lazy`] makes trees of them.
+//! Deferred ops: their description, and the scope that defers them on a thread. [`crate::lazy`] turns them into trees.
 
 use super::{Node, Restore, fill, made_by, open_node};
 use crate::tensor::saved::{Form, Saved};
@@ -7,54 +7,55 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An op as a node of a tree. Names are those of the tables of element-wise ops; axes count from the first one.
+/// An op as a tree node. Names are those in the tables of elementwise ops. Axes count from the first one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Term {
-    /// A row of one tensor, with its scalars.
+    /// An elementwise op of one tensor, with its scalars.
     Unary(&'static str, Vec<f32>),
-    /// A row of two.
+    /// An elementwise op of two tensors.
     Binary(&'static str),
-    /// A comparison by its number.
+    /// A comparison, by its index.
     Compare(usize),
-    /// Of a mask and two tensors.
+    /// A selection by a mask between two tensors.
     Where,
-    /// The value where the second tensor is set, else the first.
+    /// The value where the second tensor is set, and the first tensor elsewhere.
     MaskedFill(f32),
-    /// In another floating storage type.
+    /// A conversion to another floating-point storage type.
     Cast(DType),
-    /// Sum or mean over axes, stored as a type.
+    /// Sum or mean over axes.
     Sum {
-        /// The last ones, in order.
+        /// The last axes, in order.
         axes: Vec<usize>,
-        /// Whether they stay as size 1.
+        /// Whether they remain with size 1.
         keep: bool,
-        /// Divided by the number of terms.
+        /// Whether the sum is divided by the number of terms.
         mean: bool,
-        /// Storage of the result.
+        /// Storage type of the result.
         dtype: DType,
     },
     /// Maximum over axes.
     Max {
-        /// The last ones, in order.
+        /// The last axes, in order.
         axes: Vec<usize>,
-        /// Whether they stay as size 1.
+        /// Whether they remain with size 1.
         keep: bool,
     },
-    /// Over the last axis.
+    /// Softmax over the last axis.
     Softmax,
-    /// Over the last axis.
+    /// Log-softmax over the last axis.
     LogSoftmax,
-    /// x `(.., K)` times w `(K, N)`, with a bias `(N)` where there is a third input: a value that trees go on from.
+    /// Product of x `(.., K)` and w `(K, N)`, plus a bias `(N)` as an optional third input. Trees can continue from its value.
     Product,
-    /// x `(N, G C, H, W)` and w `(G O, C, I, J)`, and a third input: another such value, of images whose channels are neighbours.
+    /// Convolution of x `(N, G C, H, W)` with w `(G O, C, I, J)`, and a third input. Trees can continue from its value, an image with
+    /// adjacent channels.
     Convolution {
-        /// Along both axes, as the other two.
+        /// Stride along both axes.
         stride: [usize; 2],
-        /// Zeros before and behind the image.
+        /// Zeros before and after the image, along both axes.
         padding: [usize; 2],
-        /// Between taps.
+        /// Distance between taps, along both axes.
         dilation: [usize; 2],
-        /// G.
+        /// Number of groups G.
         groups: usize,
         /// Whether the third input is a bias `(G O)`.
         bias: bool,
@@ -62,22 +63,22 @@ pub enum Term {
 }
 
 impl Term {
-    /// Whether it is of each element by itself.
+    /// Returns whether the op is elementwise.
     pub(crate) fn is_elementwise(&self) -> bool {
         use Term::{Binary, Cast, Compare, MaskedFill, Unary, Where};
         matches!(self, Unary(..) | Binary(_) | Compare(_) | Where | MaskedFill(_) | Cast(_))
     }
-    /// Whether it is a value that trees go on from.
+    /// Returns whether trees can continue from its value.
     pub(crate) fn is_product(&self) -> bool {
         matches!(self, Self::Product | Self::Convolution { .. })
     }
 }
 
-/// Who defers ops.
+/// A scope that defers ops.
 pub(crate) trait Scope {
-    /// The result of an op that is deferred; `None` for one that is to run now.
+    /// Returns the result of a deferred op, or `None` for an op that must run now.
     fn defer(&self, op: &'static str, term: Term, inputs: &[&Tensor]) -> Result<Option<Tensor>>;
-    /// Runs all deferred ops.
+    /// Computes all deferred ops.
     fn settle(&self) -> Result<()>;
 }
 
@@ -86,24 +87,25 @@ thread_local! {
     static EAGER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Who defers ops on this thread from now on; who did so before.
+/// Sets the scope that defers ops on this thread. Returns the previous one.
 pub(crate) fn in_scope(scope: Option<Rc<dyn Scope>>) -> Option<Rc<dyn Scope>> {
     SCOPE.replace(scope)
 }
 
-/// Runs `f`, whose ops run at once: what an op or a backward is made of.
+/// Runs `f` without deferring its ops. Used inside of ops and backwards.
 pub(crate) fn eagerly<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&EAGER, EAGER.replace(true));
     f()
 }
 
-/// The result of an op, if somebody defers it. `term` is asked only then; it checks the inputs, and is `None` of ops that are no trees.
+/// Returns the result of an op if a scope defers it. `term` is only called then; it checks the inputs, and returns `None` for ops that are
+/// not tree nodes.
 pub(crate) fn defer(
     op: &'static str,
     inputs: &[&Tensor],
     term: &dyn Fn() -> Result<Option<Term>>,
 ) -> Result<Option<Tensor>> {
-    // A check of each op's result needs the result.
+    // Checks of each op's result need the result at once.
     let debug = |x: &&Tensor| x.device().debug().needs_each() || x.device().debug().shapes;
     if EAGER.get() || super::detects_anomaly() || inputs.first().is_some_and(debug) {
         return Ok(None);
@@ -115,34 +117,34 @@ pub(crate) fn defer(
     }
 }
 
-/// Runs the deferred ops of this thread.
+/// Computes the deferred ops of this thread.
 pub(crate) fn settle() -> Result<()> {
     SCOPE.with_borrow(Clone::clone).map_or(Ok(()), |scope| scope.settle())
 }
 
-/// The place on the tape of deferred ops that become one.
+/// The place on the tape of deferred ops that become one op.
 pub(crate) struct Later {
     node: Arc<Node>,
     results: Vec<Form>,
 }
 
 impl Later {
-    /// For an op of this name, of the layer at work.
+    /// Creates a place for an op with this name in the current layer.
     pub fn new(op: &'static str) -> Self {
         Self { node: Arc::new(open_node(op)), results: Vec::new() }
     }
-    /// `y` as its next result, and which one that is.
+    /// Returns `y` as the next result, and its index.
     pub fn result(&mut self, y: &Tensor) -> (Tensor, usize) {
         let slot = self.results.len();
         self.results.push((y.shape().clone(), y.dtype()));
         (made_by(&self.node, slot, y), slot)
     }
-    /// Which of its results `x` is.
+    /// Returns the index of `x` among the results.
     pub fn slot_of(&self, x: &Tensor) -> Option<usize> {
         let autograd = x.0.autograd.as_ref()?;
         autograd.node.as_ref().is_some_and(|node| Arc::ptr_eq(node, &self.node)).then_some(autograd.slot)
     }
-    /// The op has run. The backward may read the inputs, and not the results.
+    /// Completes the op after it has run. The backward may read the inputs, but not the results.
     pub fn done(
         self,
         inputs: &[&Tensor],

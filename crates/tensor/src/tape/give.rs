@@ -1,18 +1,18 @@
-//! Gradients that somebody takes as they come, instead of the leaves they belong to.
+//! Gradient sink: receives gradients during the backward, instead of collecting them in the leaves.
 
 use crate::{Result, Tensor};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Takes a leaf and a part of its gradient: what one of its uses in the forward pass contributes.
+/// Receives a leaf and a part of its gradient: the contribution of one of its uses in the forward pass.
 pub type Taker = Arc<dyn Fn(&Tensor, Tensor) -> Result<()> + Send + Sync>;
 
 thread_local! {
     static TAKER: RefCell<Option<Taker>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, in which a backward on this thread gives gradients of leaves to `taker`, as soon as they are there, and leaves collect none. The
-/// memory of such a gradient may be that of others as well: it may be read, and kept, but not written.
+/// Runs `f`, in which a backward on this thread passes the gradients of leaves to `taker` as soon as they are available. The leaves do not
+/// collect them. The memory of such a gradient may be shared: it may be read and kept, but not written.
 pub fn give_gradients<R>(taker: Taker, f: impl FnOnce() -> R) -> R {
     struct Back(Option<Taker>);
     impl Drop for Back {
@@ -24,7 +24,7 @@ pub fn give_gradients<R>(taker: Taker, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Who takes gradients on this thread.
+/// Returns the gradient sink of this thread.
 pub(super) fn taker() -> Option<Taker> {
     TAKER.with_borrow(Clone::clone)
 }

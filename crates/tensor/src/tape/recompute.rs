@@ -1,5 +1,5 @@
-//! Results that are made again in the backward pass instead of being kept: memory for time. The same launches make them, so
-//! nothing changes but when memory is in use (Chen et al., "Training deep nets with sublinear memory cost", 2016).
+//! Activation checkpointing: results that are recomputed in the backward pass instead of being stored. The same launches compute them, so
+//! only the memory use changes (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 
 use super::{RECORDING, Restore, record_all};
 use crate::tensor::autograd::{Again, Autograd};
@@ -8,12 +8,12 @@ use crate::{Result, Tensor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// `f(x)`, of which the tape keeps x alone: the backward runs `f` again, with recording, and walks back through that.
+/// Computes `f(x)`, but keeps only x on the tape. The backward runs `f` again, with recording, and then its backward.
 ///
-/// Parameters that `f` uses collect their gradients as ever. Random numbers must come out the same a second time.
+/// Parameters that `f` uses collect their gradients as usual. Random numbers must be the same in both runs.
 ///
 /// # Errors
-/// Those of `f`.
+/// Errors of `f`.
 pub fn checkpoint(
     name: &'static str,
     x: &Tensor,
@@ -23,16 +23,16 @@ pub fn checkpoint(
     Ok(y)
 }
 
-/// The same for an `f` of several results, whose backward runs once.
+/// Like [`checkpoint`], for an `f` with several results, whose backward runs once.
 ///
 /// # Errors
-/// Those of `f`.
+/// Errors of `f`.
 pub fn checkpoint_all<const M: usize>(
     name: &'static str,
     x: &Tensor,
     f: impl Fn(&Tensor) -> Result<[Tensor; M]> + Send + 'static,
 ) -> Result<[Tensor; M]> {
-    // Without a gradient for x there is no node that could call back.
+    // Without a gradient for x, no node would call the recomputation.
     if !RECORDING.get() || !x.requires_grad() {
         return f(x);
     }
@@ -44,7 +44,7 @@ pub fn checkpoint_all<const M: usize>(
             let _restore = Restore(&RECORDING, RECORDING.replace(true));
             f(&leaf)?
         };
-        // A result that does not depend on the input, nor on a parameter, has no way back.
+        // A result that depends neither on the input nor on a parameter has no backward.
         let from = ys.iter().zip(dys).filter(|(y, _)| y.requires_grad());
         let from: Vec<_> = from.filter_map(|(y, dy)| Some((y, dy.as_ref()?))).collect();
         super::backward_all(&from)?;
@@ -53,8 +53,8 @@ pub fn checkpoint_all<const M: usize>(
 }
 
 impl Tensor {
-    /// The same tensor, of which the tape keeps only how to make it again: `again` gives its elements from those of `sources`, off
-    /// the tape. Where nothing is recorded the tensor stays as it is. Sources that were overwritten by then are an error.
+    /// Returns the same tensor, for which the tape keeps only the recomputation. `again` computes its elements from those of `sources`, off
+    /// the tape. If nothing is recorded, the tensor is unchanged. If a source is overwritten before the recomputation, it is an error.
     #[must_use]
     pub fn recomputed_by<const N: usize>(
         &self,
@@ -75,7 +75,7 @@ impl Tensor {
         self.on_tape(self, Some(Arc::new(make)), false)
     }
 
-    /// `memory` in this tensor's place on the tape.
+    /// Returns `memory` with this tensor's place on the tape.
     fn on_tape(&self, memory: &Self, again: Option<Again>, given_up: bool) -> Self {
         let autograd = self.0.autograd.as_ref().map(|a| Autograd {
             node: a.node.clone(),
@@ -90,12 +90,12 @@ impl Tensor {
         Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
     }
 
-    /// This tensor's place on the tape, shape and type, without its memory.
+    /// Returns this tensor's place on the tape, shape and type, without its memory.
     pub(crate) fn without_memory(&self) -> Result<Self> {
         Ok(self.on_tape(&Self::empty(self.device(), [0], self.dtype())?, None, false))
     }
 
-    /// What a node keeps of an input: the tensor, or its place without the memory.
+    /// Returns what a node keeps of an input: the tensor, or its place without the memory.
     pub(super) fn to_keep(&self) -> Result<Self> {
         match self.0.autograd.as_ref().and_then(|a| a.again.clone()) {
             Some(again) => {
@@ -105,7 +105,7 @@ impl Tensor {
         }
     }
 
-    /// The tensor with its memory, made again if it was given up.
+    /// Returns the tensor with its memory, recomputed if necessary.
     pub(super) fn whole_again(&self) -> Result<Self> {
         match &self.0.autograd {
             Some(Autograd { given_up: true, again: Some(again), .. }) => {
@@ -118,8 +118,8 @@ impl Tensor {
     }
 }
 
-/// What `dy`, the gradient of `f` of `inputs`, gives those of them that want a gradient: `f` runs again, with recording, and is walked back.
-/// For an op that computes in one launch what other ops compute in several, and has their gradient.
+/// Computes the gradients of the `inputs` that need one from `dy`, the gradient of `f(inputs)`: runs `f` again, with recording, and its
+/// backward. Meant for an op that computes in one launch what other ops compute in several, and that has their gradient.
 pub(crate) fn gradients_of<const N: usize>(
     inputs: [&Tensor; N],
     dy: &Tensor,

@@ -1,4 +1,4 @@
-//! Gradients as they were before something that may fail half-way.
+//! Restores earlier gradients after a failure.
 
 use crate::Tensor;
 use crate::tensor::Inner;
@@ -7,29 +7,29 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::{PoisonError, Weak};
 
-/// Gradients that changed, each with what it was at first.
+/// Changed gradients, each with its original value.
 #[derive(Default)]
 struct Changed {
-    /// Tensors by identity. They are not kept: what nobody can ask for its gradient needs none.
+    /// Tensors by identity. They are not kept alive, because a dropped tensor does not need its gradient.
     known: HashSet<usize>,
     before: Vec<(Weak<Inner>, Option<Tensor>)>,
 }
 
 thread_local! {
-    /// Innermost last.
+    /// Active rollbacks, the innermost last.
     static CHANGED: RefCell<Vec<Changed>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From its start on, this thread's changes to collected gradients are on trial: they are undone when it is dropped, also by a panic,
-/// unless [`Rollback::accept`] was called. Sums within the memory of a gradient ([`super::accumulate_in_place`]) stay.
+/// Tracks this thread's changes to collected gradients from its start on. They are undone when it is dropped, also by a panic, unless
+/// [`Rollback::accept`] was called. Sums in the memory of a gradient ([`super::accumulate_in_place`]) are not undone.
 pub struct Rollback {
     depth: usize,
-    /// Belongs to the thread.
+    /// Makes the rollback specific to its thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Rollback {
-    /// Changes from now on are on trial.
+    /// Starts tracking changes.
     #[must_use]
     pub fn start() -> Self {
         let depth = CHANGED.with_borrow_mut(|all| {
@@ -39,7 +39,7 @@ impl Rollback {
         Self { depth, _thread: std::marker::PhantomData }
     }
 
-    /// The changes count, unless a trial around this one is undone.
+    /// Accepts the changes, unless an enclosing rollback undoes them.
     pub fn accept(self) {
         CHANGED.with_borrow_mut(|all| {
             let own = all.drain(self.depth.min(all.len() + 1) - 1..).collect::<Vec<_>>();
@@ -55,7 +55,7 @@ impl Rollback {
 
 impl Drop for Rollback {
     fn drop(&mut self) {
-        // Nothing is left of what was accepted.
+        // Accepted changes leave nothing to undo.
         let own: Vec<Changed> = CHANGED.with_borrow_mut(|all| {
             let first = self.depth.min(all.len() + 1) - 1;
             all.drain(first..).collect()
@@ -72,7 +72,7 @@ impl Drop for Rollback {
     }
 }
 
-/// The collected gradient of `tensor` is about to be replaced.
+/// Must be called before the collected gradient of `tensor` is replaced.
 pub(super) fn changing(tensor: &Tensor) {
     CHANGED.with_borrow_mut(|all| {
         if let Some(changed) = all.last_mut()

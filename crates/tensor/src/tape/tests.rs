@@ -1,4 +1,4 @@
-//! What may change between forward and backward, who owns a gradient, and what threads may do.
+//! Rules for changes between forward and backward, ownership of gradients, and threads.
 
 use super::{
     accumulate_in_place, checkpoint, function, give_gradients, later_gradients_apart, no_grad,
@@ -24,7 +24,7 @@ fn tensor(device: &Device, shape: &[usize], first: f32) -> Tensor {
     Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
 }
 
-/// A table that is looked up and multiplied with, as a tied model has it: the product's gradient comes first and stays alone.
+/// A table with a lookup and a product, as in a model with tied embeddings: the product's gradient comes first and stays separate.
 #[test]
 fn later_gradients_have_an_accumulator_of_their_own() {
     let device = test_device().unwrap();
@@ -36,7 +36,7 @@ fn later_gradients_have_an_accumulator_of_their_own() {
         let x = if looks_up { embedding(&table, &ids).unwrap() } else { full([2, 2], 1.0) };
         matmul(&x, &table.transpose(0, 1).unwrap()).unwrap()
     };
-    // What is collected first and later, after one walk that replaces what was there and after another that adds to it.
+    // The first and the later gradients, after a backward that replaces and another that adds.
     let collected = |looks_up: bool| {
         let [first, later] = [7.0, 9.0].map(|x| full([3, 2], x));
         table.set_grad(Some(first.clone()));
@@ -50,14 +50,14 @@ fn later_gradients_have_an_accumulator_of_their_own() {
             [&first, &later].map(|t| t.to_vec().unwrap())
         })
     };
-    // Both rows of x are (5, 6), and the columns of the table sum to (9, 12).
+    // Both rows of x are (5, 6); the columns of the table sum to (9, 12).
     let of_rows =
         |by: f32| [[10.0 * by, 12.0 * by].repeat(3), vec![0.0, 0.0, 0.0, 0.0, 18.0 * by, 24.0 * by]];
     assert_eq!(collected(true), [of_rows(1.0), of_rows(2.0)]);
     assert_eq!(collected(false), [2.0, 4.0].map(|x| [vec![x; 6], vec![0.0; 6]]));
 }
 
-/// Gradients that are given away reach parameters before a part that is computed again, too.
+/// A gradient sink also receives gradients of parameters before a recomputed part.
 #[test]
 fn given_gradients_pass_what_is_computed_again() {
     let device = test_device().unwrap();
@@ -77,7 +77,7 @@ fn given_gradients_pass_what_is_computed_again() {
     assert_eq!(*found.lock().unwrap(), expected);
 }
 
-/// The case it was found with: the gradient was 20 in silence, where 4 was right.
+/// The original failure: the gradient was silently 20 instead of 4.
 #[test]
 fn a_saved_tensor_that_was_overwritten_is_an_error_and_not_a_wrong_gradient() {
     let device = test_device().unwrap();
@@ -89,12 +89,12 @@ fn a_saved_tensor_that_was_overwritten_is_an_error_and_not_a_wrong_gradient() {
                     it is at version 2, expected version 1.";
     assert!(e.message().starts_with(expected), "{e}");
     assert!(x.grad().is_none());
-    // A new forward sees the new values.
+    // A new forward uses the new values.
     x.square().unwrap().backward().unwrap();
     assert_eq!(x.grad().unwrap().to_vec().unwrap(), [20.0]);
 }
 
-/// Every way to write into a tensor that is there: each is found, through whatever alias it goes.
+/// Every way to write into an existing tensor is detected, through any alias.
 #[test]
 fn every_way_to_write_is_noticed() {
     let device = test_device().unwrap();
@@ -135,15 +135,15 @@ fn every_way_to_write_is_noticed() {
 /// An op of tensors.
 type Make = fn(&[Tensor]) -> Result<Tensor>;
 
-/// Whether the backward is refused after input number `which` of an op, or its result where it has no such input, was overwritten.
+/// Returns whether the backward fails after input number `which` of an op was overwritten, or its result if there is no such input.
 fn refuses(device: &Device, name: &str, shapes: &[&[usize]], make: Make, which: usize) -> bool {
     let leaves: Vec<Tensor> =
         shapes.iter().enumerate().map(|(i, s)| tensor(device, s, i as f32).parameter("x")).collect();
-    // As results of another op: what a leaf is to a user, who writes to it with recording off.
+    // Uses results of another op, because a leaf behaves like one to a user who writes with recording off.
     let inputs: Vec<Tensor> = leaves.iter().map(|x| x.mul_scalar(1.0).unwrap()).collect();
     let y = make(&inputs).unwrap();
     let target = inputs.get(which).unwrap_or(&y).detach();
-    // The result of attention is a view with its heads inside.
+    // The result of attention is a view with interleaved heads.
     device.fill(target.storage(), &0.5f32.to_le_bytes()).unwrap();
     let dy = Tensor::ones(device, y.shape(), DType::F32).unwrap();
     match y.backward_with(&dy) {
@@ -153,8 +153,8 @@ fn refuses(device: &Device, name: &str, shapes: &[&[usize]], make: Make, which: 
     }
 }
 
-/// Where PyTorch 2.15 refuses (x) and where not (.), for each input and then the result. Of `relu` it saves the result and we may save
-/// the input (?): the suite shows for every op that what is not refused is right.
+/// Inputs and result for which PyTorch 2.15 rejects a write (x) or not (.). For `relu`, it saves the result and netcl may save the input
+/// (?). The suite checks for every op that accepted writes do not change gradients.
 #[test]
 fn writes_are_refused_where_pytorch_refuses_them() {
     const S: &[usize] = &[2, 3];
@@ -210,7 +210,7 @@ fn writes_are_refused_where_pytorch_refuses_them() {
     assert!(found.is_empty(), "{found}");
 }
 
-/// Parameters of one arena, as `Params` makes them: an optimizer of some of them does not touch the others.
+/// Parameters of one arena, as `Params` creates them: an optimizer for some of them does not mark the others as changed.
 #[test]
 fn an_update_of_neighbours_in_an_arena_is_no_false_alarm() {
     let device = test_device().unwrap();
@@ -235,7 +235,7 @@ fn an_update_of_neighbours_in_an_arena_is_no_false_alarm() {
     assert!(stale.backward().is_err(), "the whole arena was written");
 }
 
-/// What is recomputed is computed from what the forward saw.
+/// Recomputation uses the values of the forward.
 #[test]
 fn sources_of_recomputed_results_are_watched_too() {
     let device = test_device().unwrap();
@@ -278,7 +278,7 @@ fn a_gradient_owns_its_memory() {
     for (i, grad) in grads.iter().enumerate() {
         assert_eq!(grad.to_vec().unwrap(), [i as f32; 6]);
     }
-    // A sum's gradient is one number that is repeated: as a gradient that is kept, it has a place for each.
+    // The gradient of a sum is one number that is repeated. A collected gradient has separate elements.
     let x = tensor(&device, &[4, 5], 0.0).parameter("x");
     x.sum(&[], false).unwrap().backward().unwrap();
     let grad = x.grad().unwrap();
@@ -287,13 +287,13 @@ fn a_gradient_owns_its_memory() {
     values[3] = 7.0;
     grad.set_f32(&values).unwrap();
     assert_eq!(grad.to_vec().unwrap(), values);
-    // A gradient that came through a transposed view lies in order.
+    // A gradient that came through a transposed view is contiguous.
     x.set_grad(None);
     x.transpose(0, 1).unwrap().mul_scalar(2.0).unwrap().sum(&[], false).unwrap().backward().unwrap();
     assert!(x.grad().unwrap().is_contiguous());
 }
 
-/// The only owner keeps its gradient without a copy, also of an input that is used twice.
+/// The only owner keeps its gradient without a copy, also for an input that is used twice.
 #[test]
 fn a_gradient_with_one_owner_is_not_copied() {
     let device = test_device().unwrap();
@@ -307,12 +307,12 @@ fn a_gradient_with_one_owner_is_not_copied() {
     let y = x.exp().unwrap();
     assert_eq!(backward(&y), 1);
     x.set_grad(None);
-    // Of dy, which goes to both, one gets a copy.
+    // dy goes to both inputs, and one of them gets a copy.
     let b = tensor(&device, &[2, 3], 1.0).parameter("b");
     let y = x.add(&b).unwrap().mul_scalar(2.0).unwrap();
     assert_eq!(backward(&y), 2);
     x.set_grad(None);
-    // x's own dy waits until the other part is there: a sum, and no copy.
+    // The dy of x waits for the other part: a sum, without a copy.
     let y = x.add(&x.exp().unwrap()).unwrap().mul_scalar(2.0).unwrap();
     assert_eq!(backward(&y), 3);
     let y = matmul(&b.detach(), &w).unwrap();
@@ -347,7 +347,7 @@ fn shapes_and_windows_that_wrap_are_refused() {
     assert!(device.upload(buffer, usize::MAX, &[0; 4]).is_err());
 }
 
-/// A function of two results outside of the ops: its backward gets both gradients, and its mistakes are said.
+/// A function with two results outside of the ops: its backward receives both gradients, and errors are reported.
 #[test]
 fn functions_from_outside_have_their_gradients() {
     let device = test_device().unwrap();

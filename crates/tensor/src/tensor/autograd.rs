@@ -1,4 +1,4 @@
-//! A tensor's place on the tape, as data: [`crate::tape`] records ops and walks back.
+//! A tensor's place on the tape, as data. [`crate::tape`] records ops and runs the backward.
 
 use super::Tensor;
 use super::saved::{Form, Saved};
@@ -6,36 +6,36 @@ use crate::{Error, Result};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Gradients of the inputs from those of the results; a result that nothing was made of has none.
+/// Computes the gradients of the inputs from those of the results. An unused result has no gradient.
 pub(crate) type Backward =
     Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
 
-/// A tensor's place on the tape: the node of the op that made it, and which of the op's results it is.
+/// A tensor's place on the tape: the node of the op that created it, and the index of the result.
 pub(crate) struct Autograd {
     pub node: Option<Arc<Node>>,
     pub slot: usize,
     pub name: Option<Arc<str>>,
     pub grad: Mutex<Option<Tensor>>,
     pub retain: AtomicBool,
-    /// How to make the tensor again, where the tape is not to keep it.
+    /// Recomputes the tensor, if the tape does not keep it.
     pub again: Option<Again>,
-    /// Whether its memory was given up, and [`Again`] is all there is.
+    /// Whether its memory was released, so that only [`Again`] is left.
     pub given_up: bool,
-    /// Whether it has a name only, and takes no gradient.
+    /// Whether it only has a name and does not collect a gradient.
     pub frozen: bool,
 }
 
-/// An op on the tape.
+/// Op on the tape.
 pub(crate) struct Node {
     pub op: &'static str,
-    /// The layer of the model that was at work: see [`crate::tape::layer`].
+    /// Layer of the model in which it ran: see [`crate::tape::layer`].
     pub layer: u32,
-    /// What is known once the op has run: a lazy one's results are there before that.
+    /// Data that is known after the op has run. A deferred op has results before that.
     pub done: OnceLock<Done>,
     pub body: Mutex<Option<Body>>,
 }
 
-/// An op that has run.
+/// Data of an op that has run.
 pub(crate) struct Done {
     pub number: u64,
     /// The op's results.
@@ -43,25 +43,25 @@ pub(crate) struct Done {
 }
 
 impl Node {
-    /// Its number.
+    /// Returns the data of an op that has run.
     ///
     /// # Errors
-    /// `Internal` before it has run.
+    /// `Internal` if it has not run.
     pub fn done(&self) -> Result<&Done> {
-        let why = || Error::internal(format!("backward: {} was deferred and did not run", self.op));
+        let why = || Error::internal(format!("backward: {} was deferred and has not run", self.op));
         self.done.get().ok_or_else(why)
     }
 }
 
-/// What a node keeps until the walk passes it.
+/// State that a node keeps until the backward has used it.
 pub(crate) struct Body {
     pub inputs: Vec<Tensor>,
     pub backward: Backward,
-    /// What inputs and results were when the forward was done.
+    /// Versions of inputs and results at the end of the forward.
     pub saved: Saved,
 }
 
-/// Long chains are taken apart one node at a time: dropping them recursively would exhaust the stack.
+/// Drops long chains one node at a time: recursive dropping would exhaust the stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut open: Vec<Tensor> = Vec::new();
@@ -81,5 +81,5 @@ impl Drop for Node {
     }
 }
 
-/// How to compute a tensor again.
+/// Recomputes a tensor.
 pub(crate) type Again = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;

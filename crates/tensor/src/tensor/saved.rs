@@ -1,25 +1,25 @@
-//! What a backward reads of its node's inputs and results must be what the forward saw: each node notes their versions, and a read
-//! of memory that was overwritten since is an error. What a backward does not read may change.
+//! Checks that inputs and results that a backward reads are those of the forward. Each node records their versions, and reading memory that
+//! was overwritten since is an error. Tensors that a backward does not read may change.
 
 use super::Tensor;
 use crate::{DType, Error, Result, Shape};
 use netcl_device::version::{Stale, Version, watch};
 
-/// The versions of tensors that a backward may come back to.
+/// Versions of tensors that a backward may read.
 #[derive(Clone)]
 pub(crate) struct Saved(Vec<Version>);
 
-/// Shape and type of a tensor that is perhaps gone.
+/// Shape and type of a tensor that may no longer exist.
 pub(crate) type Form = (Shape, DType);
 
 impl Saved {
-    /// As they are now.
+    /// Records the current versions.
     pub fn now<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Self {
         Self(tensors.map(|t| t.storage().version()).collect())
     }
 
-    /// An op may have written the gradient of its input over that input where nothing else could see it, which is a result of the
-    /// node before: what comes as a gradient is no longer that result. `from`: where results start.
+    /// Updates versions of results whose memory an op reused for the gradient. An op may overwrite its input with the input's gradient if
+    /// nothing else can access that memory; the input is a result of the previous node. `from` is the index of the first result.
     pub fn replaced_by<'a>(&mut self, from: usize, dys: impl Iterator<Item = &'a Tensor> + Clone) {
         for version in self.0.iter_mut().skip(from) {
             if let Some(dy) = dys.clone().find(|dy| version.shares(dy.storage())) {
@@ -28,7 +28,7 @@ impl Saved {
         }
     }
 
-    /// Runs `backward`, which may not read what was overwritten; `error` says what the tensor of a number is.
+    /// Runs `backward`, which must not read overwritten tensors. `error` describes the tensor with a given index.
     pub fn hold<R>(
         self,
         backward: impl FnOnce() -> Result<R>,
@@ -45,7 +45,7 @@ impl Saved {
     }
 }
 
-/// A saved tensor as errors say it.
+/// Describes a saved tensor for error messages.
 pub(crate) fn described(what: &str, name: Option<&str>, (shape, dtype): &Form) -> String {
     let name = name.map_or(String::new(), |name| format!(" ({name})"));
     format!("{what}{name}, a tensor of shape {shape} and type {dtype},")

@@ -63,7 +63,7 @@ pub fn numbered(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     x.sort(2, false).map(|t| t.0),
-                    "sort: axis 2 of a tensor of shape [2, 3], which has 2 axes",
+                    "sort: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
                 ),
                 AnyType("integers are sorted as well"),
             ],
@@ -71,7 +71,10 @@ pub fn numbered(z: &Zeros) -> Vec<Row> {
         (
             "cumsum::CumSum",
             vec![
-                Shape(x.cumsum(-3), "cumsum: axis -3 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(
+                    x.cumsum(-3),
+                    "cumsum: axis -3 is out of range for a tensor of shape [2, 3], which has 2 axes",
+                ),
                 Type(ids.cumsum(0), "cumsum: x is u32, expected f32, f16 or bf16"),
             ],
         ),
@@ -156,7 +159,7 @@ pub fn windows(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Statistics of channels, and what they normalise.
+/// Tests statistics of channels, and normalization by them.
 pub fn statistics(z: &Zeros) -> Vec<Row> {
     let (x, half) = (z.f(&[1, 2, 4, 4]), z.half(&[1, 2, 4, 4]));
     let none = || Err(Error::internal("no result"));

@@ -1,4 +1,4 @@
-//! What every op says to inputs of a wrong shape and of a wrong type: which op, what it got, what it expected.
+//! Error messages of every op for inputs of a wrong shape and of a wrong type: the op, the value, and the expected value.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
@@ -22,7 +22,7 @@ use netcl_tensor::{DType, Device, ErrorKind, Generator, Result, Tensor};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is said of a wrong shape and of a wrong type, or why every shape or type is right.
+/// Expected error for a wrong shape and a wrong type, or the reason why all shapes or types are valid.
 enum Said {
     Shape(Result<Tensor>, &'static str),
     Type(Result<Tensor>, &'static str),
@@ -33,7 +33,7 @@ use Said::{AnyShape, AnyType, Shape, Type};
 
 type Row = (&'static str, Vec<Said>);
 
-/// Zeros to make mistakes with.
+/// Creates zero tensors for invalid inputs.
 struct Zeros(Device);
 
 impl Zeros {
@@ -64,7 +64,10 @@ fn views(z: &Zeros) -> Vec<Row> {
             "view::Permute",
             vec![
                 Shape(f.permute(&[0, 0]), "permute: axes [0, 0] are no permutation of the 2 axes of [2, 3]"),
-                Shape(f.transpose(0, 2), "transpose: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(
+                    f.transpose(0, 2),
+                    "transpose: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
+                ),
                 AnyType(VIEWS),
             ],
         ),
@@ -72,7 +75,10 @@ fn views(z: &Zeros) -> Vec<Row> {
             "view::Slice",
             vec![
                 Shape(f.slice(1, 2..5), "slice: 2..5 of axis 1 of shape [2, 3], which has 3 there"),
-                Shape(f.slice(2, 0..1), "slice: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(
+                    f.slice(2, 0..1),
+                    "slice: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
+                ),
                 AnyType(VIEWS),
             ],
         ),
@@ -88,7 +94,10 @@ fn views(z: &Zeros) -> Vec<Row> {
             "join::Cat",
             vec![
                 Shape(cat(&[], 1), "cat: no tensors, expected at least one"),
-                Shape(cat(&[&z.f(&[2])], 1), "cat: axis 1 of a tensor of shape [2], which has 1 axis"),
+                Shape(
+                    cat(&[&z.f(&[2])], 1),
+                    "cat: axis 1 is out of range for a tensor of shape [2], which has 1 axis",
+                ),
                 Shape(
                     cat(&[&f, &z.f(&[3, 3])], 1),
                     "cat: tensor 1 has shape [3, 3], expected [2, 3] but for axis 1",
@@ -111,7 +120,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     f.add(&z.f(&[2, 4])),
-                    "add: shapes [2, 3] and [2, 4] do not broadcast: 3 against 4 on axis 1 of the result",
+                    "add: shapes [2, 3] and [2, 4] do not broadcast: sizes 3 and 4 on axis 1 of the result",
                 ),
                 Type(
                     f.mul(&half),
@@ -125,7 +134,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     z.int(&[2]).where_cond(&z.f(&[3]), &z.f(&[3])),
-                    "where_cond: shapes [3] and [2] do not broadcast: 3 against 2 on axis 0 of the result",
+                    "where_cond: shapes [3] and [2] do not broadcast: sizes 3 and 2 on axis 0 of the result",
                 ),
                 Type(
                     u.where_cond(&f, &half),
@@ -170,7 +179,7 @@ fn training(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// A step of gradient descent.
+/// Runs a step of gradient descent.
 fn step(param: Tensor, grad: Tensor) -> Result<Tensor> {
     let param = param.parameter("w");
     param.set_grad(Some(grad));
@@ -186,7 +195,10 @@ fn softmaxes(z: &Zeros) -> Vec<Row> {
         (
             "softmax::Softmax",
             vec![
-                Shape(f.softmax(2), "softmax: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(
+                    f.softmax(2),
+                    "softmax: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
+                ),
                 Type(u.softmax(1), "softmax: x is u32, expected f32, f16 or bf16"),
             ],
         ),
@@ -195,7 +207,7 @@ fn softmaxes(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     f.log_softmax(-3),
-                    "log_softmax: axis -3 of a tensor of shape [2, 3], which has 2 axes",
+                    "log_softmax: axis -3 is out of range for a tensor of shape [2, 3], which has 2 axes",
                 ),
                 Type(u.log_softmax(1), "log_softmax: x is u32, expected f32, f16 or bf16"),
             ],
@@ -203,7 +215,10 @@ fn softmaxes(z: &Zeros) -> Vec<Row> {
         (
             "logsumexp::LogSumExp",
             vec![
-                Shape(f.logsumexp(2), "logsumexp: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(
+                    f.logsumexp(2),
+                    "logsumexp: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
+                ),
                 Type(u.logsumexp(1), "logsumexp: x is u32, expected f32, f16 or bf16"),
             ],
         ),
@@ -217,7 +232,10 @@ fn rows(z: &Zeros) -> Vec<Row> {
         (
             "reduce::Sum",
             vec![
-                Shape(f.sum(&[2], false), "sum: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(
+                    f.sum(&[2], false),
+                    "sum: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
+                ),
                 Shape(f.mean(&[1, -1], false), "mean: axes [1, -1] name one axis twice"),
                 Type(u.mean(&[1], false), "mean: x is u32, expected f32, f16 or bf16"),
                 Type(
@@ -261,7 +279,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Of two texts.
+/// Tests `choose` with two sequences.
 fn choices(z: &Zeros) -> Vec<Said> {
     let state = Texts::new(&z.0, 2, 3).unwrap();
     let by = |texts| Chooser::new(&z.0, &Rules::greedy(), texts, 5, Some(&[0.0; 5])).unwrap().unwrap();

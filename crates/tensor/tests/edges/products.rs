@@ -1,4 +1,4 @@
-//! Products of matrices, what is fused with them, and attention.
+//! Matrix products, fused products, and attention.
 
 use super::{Row, Said, Shape, Type, Zeros};
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
@@ -92,7 +92,7 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// What a step of decoding is made of.
+/// Tests the operations of a decoding step.
 pub fn decoding(z: &Zeros) -> Vec<Row> {
     let (x, w) = (z.f(&[2, 4]), z.f(&[4, 6]));
     let around = Around::default();
@@ -147,7 +147,7 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Pages of four rows with two heads of 8 elements each.
+/// Uses pages of four rows with two heads of 8 elements each.
 fn appended(z: &Zeros) -> Vec<Said> {
     let (cache, pages) = (z.f(&[3, 4, 2, 8]), z.int(&[2]));
     let append = |x: &Tensor, rows: &Tensor, pages: &Tensor, first| {
@@ -186,7 +186,7 @@ fn gathered(z: &Zeros) -> Vec<Said> {
     ]
 }
 
-/// Four query heads that share two keys, of 8 elements each.
+/// Uses four query heads that share two key heads of 8 elements each.
 fn decode_steps(z: &Zeros) -> Vec<Said> {
     let options = DecodeOptions { heads: 4, kv_heads: 2, scale: None, window: None, softcap: None };
     let (rows, first) = (z.f(&[2, 9, 4, 8]), z.int(&[1]));
@@ -223,7 +223,7 @@ fn decode_steps(z: &Zeros) -> Vec<Said> {
     ]
 }
 
-/// What decoders have beside attention.
+/// Tests other operations of decoders.
 pub fn decoders(z: &Zeros) -> Vec<Row> {
     let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
     let (x, angles) = (z.f(&[1, 4, 24]), z.f(&[4, 4]));

@@ -1,15 +1,15 @@
-//! Every quantized format makes the same bits as ever: blocks of given numbers, the elements that they stand for, and on the simulated GPU results
-//! of kernels. The digests are BLAKE3's, of bytes and of floats in little-endian order.
+//! Every quantized format keeps its bits: blocks of given numbers, their dequantized elements, and results of kernels on the simulated GPU.
+//! The digests are BLAKE3 digests of bytes and of little-endian floats.
 
 use netcl_device::{Device, Settings};
 use netcl_tensor::ops::fused_linear::{Around, fused_linear_of_blocks};
 use netcl_tensor::quant::{Activations, Blocks, FORMATS, Format};
 use netcl_tensor::{DType, Tensor};
 
-/// Elements of a row, and rows.
+/// Number of rows, and elements per row.
 const DIMS: [usize; 2] = [6, 512];
 
-/// A number of 32 bits for each `i`: no function of a library decides it.
+/// Returns a 32-bit number for each `i`, computed without library functions.
 fn mixed(i: usize) -> u32 {
     let x = (i as u32).wrapping_mul(0x9e37_79b9) ^ 0x85eb_ca6b;
     let x = (x ^ x >> 16).wrapping_mul(0x7feb_352d);
@@ -17,7 +17,7 @@ fn mixed(i: usize) -> u32 {
     x ^ x >> 16
 }
 
-/// About normal: the sum of four uniform numbers, with an outlier now and then.
+/// Returns approximately normal values: the sum of four uniform numbers, with occasional outliers.
 fn values(count: usize) -> Vec<f32> {
     let one = |i: usize| {
         let bytes = mixed(i).to_le_bytes();
@@ -27,14 +27,14 @@ fn values(count: usize) -> Vec<f32> {
     (0..count).map(one).collect()
 }
 
-/// Blocks of a format: quantized values, or for a format that is only read any bits that are not NaN.
+/// Returns blocks of a format: quantized values, or, for a format that is only read, any bits that are not NaN.
 fn bytes_of(format: &Format, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; format.size(count).unwrap()];
     if format.can_quantise() {
         format.quantise(&values(count), DIMS[1], None, &mut bytes).unwrap();
         return bytes;
     }
-    // The uppermost bit but one of every byte is 0: no f16 among them is infinite, wherever it begins.
+    // The second-highest bit of every byte is 0, so that no f16 is infinite at any position.
     bytes.iter_mut().enumerate().for_each(|(i, b)| *b = mixed(i) as u8 & 0xbf);
     bytes
 }
@@ -49,7 +49,8 @@ fn raw(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// Results of kernels by a format's blocks: all elements, rows by number, and products of one and of three rows, by floats and by bytes.
+/// Returns results of kernels with a format's blocks: all elements, rows by index, and products with one and with three rows, with floats
+/// and with bytes.
 fn on_device(device: &Device, format: &'static Format, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = Vec::new();
     let ids = Tensor::from_u32(device, [3], &[5, 0, 2]).unwrap();
@@ -96,7 +97,7 @@ fn kernels_make_the_bits_they_made_of_every_format() {
     assert_eq!(device_digests(&device), SIMULATED.map(|(name, digest)| (name, digest.to_owned())));
 }
 
-/// For a comparison of two builds on one device: its driver decides what is contracted to a multiply-add.
+/// For comparing two builds on one device. Its driver decides which operations become a multiply-add.
 #[test]
 #[ignore = "prints digests of the test device"]
 #[allow(clippy::print_stdout)]
@@ -105,7 +106,7 @@ fn digests_of_the_test_device() {
     device_digests(&device).iter().for_each(|(name, digest)| println!("{name} {digest}"));
 }
 
-/// Of blocks and elements on the host.
+/// Digests of blocks and elements on the host.
 const HOST: [(&str, &str); 35] = [
     ("F32", "e7273fe3c9faadd0"),
     ("F16", "da0d0c8e1b874c49"),
@@ -144,7 +145,7 @@ const HOST: [(&str, &str); 35] = [
     ("Q2_0", "ce2ffd788ca3c0ff"),
 ];
 
-/// Of results of the simulated GPU.
+/// Digests of results of the simulated GPU.
 const SIMULATED: [(&str, &str); 14] = [
     ("Q4_0", "0707a178e5461fb5"),
     ("Q4_1", "35a6a51cb827167e"),

@@ -1,8 +1,8 @@
-"""Names of OCL-LLM over netcl's: tensors with methods of their own names, layers, ``SimpleModel``, ``AdamOptimizer``, checkpoints, and its training script,
+"""The names of OCL-LLM for netcl: tensors with OCL-LLM's methods, layers, ``SimpleModel``, ``AdamOptimizer``, checkpoints, and its training script,
 ``python -m netcl.compat.ocl_llm``.
 
-What is another: all runs on the device, so nothing falls back to NumPy; gradients are ``grad`` of netcl's tape, so there are no context classes of one's own; a checkpoint is an
-``.npz`` of arrays with its words as JSON, and pickles are never read.
+Differences: everything runs on the device, so nothing falls back to NumPy. Gradients are the ``grad`` of netcl's tape, so there are no custom
+context classes. A checkpoint is an ``.npz`` file of arrays with metadata as JSON, and pickles are never read.
 """
 
 from .checkpoint import load_checkpoint, save_checkpoint

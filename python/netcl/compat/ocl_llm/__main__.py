@@ -1,4 +1,6 @@
-"""The training script: ``python -m netcl.compat.ocl_llm --gpu_id 0 --save_dir checkpoints``. Settings stand in ``CONFIG``, or are given as flags of their names."""
+"""The training script: ``python -m netcl.compat.ocl_llm --gpu_id 0 --save_dir checkpoints``. ``CONFIG`` has the settings; flags with the same names
+override them.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,18 @@ CONFIG: Dict[str, Any] = {
 
 
 def arguments(given: Optional[List[str]] = None) -> argparse.Namespace:
-    """Flags and settings."""
+    """Parses the flags and settings."""
     parser = argparse.ArgumentParser(prog="python -m netcl.compat.ocl_llm", description="Train a small transformer on the characters of a text.")
-    parser.add_argument("--gpu_id", default="auto", help="number or name of a device of netcl.devices()")
-    parser.add_argument("--load_checkpoint", metavar="FILE.npz", help="go on from this checkpoint")
-    parser.add_argument("--save_dir", default="checkpoints", help="folder of checkpoints")
+    parser.add_argument("--gpu_id", default="auto", help="number or name of a device from netcl.devices()")
+    parser.add_argument("--load_checkpoint", metavar="FILE.npz", help="resume from this checkpoint")
+    parser.add_argument("--save_dir", default="checkpoints", help="folder for checkpoints")
     for name, value in CONFIG.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     return parser.parse_args(given)
 
 
 def batches(ids: Any, length: int, size: int, order: Optional[Any] = None) -> Iterator[Tuple[Any, Any]]:
-    """Windows and the same moved on by one, in batches of ``size``; the last may be smaller."""
+    """Yields windows and the same windows shifted by one, in batches of ``size``. The last batch may be smaller."""
     starts = np.arange(0, len(ids) - length, length)
     if order is not None:
         order.shuffle(starts)
@@ -56,14 +58,14 @@ def batches(ids: Any, length: int, size: int, order: Optional[Any] = None) -> It
 
 
 def evaluate(model: SimpleModel, ids: Any, args: argparse.Namespace) -> float:
-    """Mean loss over all windows."""
+    """Computes the mean loss over all windows."""
     with no_grad():
         losses = [(cross_entropy_loss_and_backward(model(x), y), len(x)) for x, y in batches(ids, args.max_len, args.batch_size)]
     return sum(loss * n for loss, n in losses) / max(sum(n for _, n in losses), 1)
 
 
 def sample(model: SimpleModel, tokenizer: TinyTokenizer, prompt: str, tokens: int) -> str:
-    """The likeliest continuation."""
+    """Generates the most likely continuation."""
     ids = tokenizer.encode(prompt)
     with no_grad():
         for _ in range(tokens):
@@ -73,7 +75,7 @@ def sample(model: SimpleModel, tokenizer: TinyTokenizer, prompt: str, tokens: in
 
 
 def train(args: argparse.Namespace) -> float:
-    """Trains and gives the best validation loss. A checkpoint is written whenever that improves."""
+    """Trains and returns the best validation loss. A checkpoint is written at each improvement."""
     with open(args.data_file, encoding="utf-8") as f:
         text = f.read()
     words = read_checkpoint(args.load_checkpoint)[0] if args.load_checkpoint else None
@@ -81,7 +83,7 @@ def train(args: argparse.Namespace) -> float:
     ids = np.asarray(tokenizer.encode(text), dtype=np.int32)
     split = len(ids) - max(int(len(ids) * args.val_split), args.max_len + 1)
     if split <= args.max_len:
-        raise SystemExit(f"{args.data_file} has {len(ids)} characters, too few for windows of {args.max_len}")
+        raise SystemExit(f"{args.data_file} has {len(ids)} characters; windows of {args.max_len} need more")
     shape = {name: getattr(args, name) for name in ("max_len", "embed_dim", "num_heads", "d_ff", "num_layers")}
     manual_seed(args.seed)
     model = SimpleModel(words["config"] if words else {"vocab_size": len(tokenizer.get_vocab()), **shape})
@@ -90,7 +92,7 @@ def train(args: argparse.Namespace) -> float:
     if args.load_checkpoint:
         words = load_checkpoint(args.load_checkpoint, model, optimizer)
         first, best = words["epoch"] + 1, words["best_val_loss"] or best
-        print(f"going on behind epoch {first} of {args.load_checkpoint}, validation loss {best:.4f}")
+        print(f"resuming after epoch {first} of {args.load_checkpoint}, validation loss {best:.4f}")
     path = os.path.join(args.save_dir, args.checkpoint_filename)
     for epoch in range(first, args.num_epochs):
         order = np.random.default_rng([args.seed, epoch])
@@ -110,7 +112,7 @@ def train(args: argparse.Namespace) -> float:
 
 
 def main(given: Optional[List[str]] = None) -> int:
-    """The script."""
+    """Runs the script."""
     args = arguments(given)
     try:
         print(f"device {ocl_initialize(args.gpu_id)}")

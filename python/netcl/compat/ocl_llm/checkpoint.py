@@ -1,4 +1,4 @@
-"""Checkpoints: one ``.npz`` with the arrays of model and optimizer, and words as JSON. Nothing is pickled."""
+"""Checkpoints: an ``.npz`` file with the arrays of model and optimizer, and metadata as JSON. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def save_checkpoint(
     best_val_loss: Optional[float] = None,
     config: Optional[Mapping[str, Any]] = None,
 ) -> None:
-    """Writes a checkpoint, whole or not at all."""
+    """Writes a checkpoint atomically."""
     arrays: Dict[str, Any] = {f"model/{name}": value for name, value in model.state_dict().items()}
     if optimizer is not None:
         arrays.update({f"optimizer/{name}": value for name, value in optimizer.state_dict().items()})
@@ -45,24 +45,24 @@ def save_checkpoint(
     except OSError as e:
         if os.path.exists(beside):
             os.unlink(beside)
-        raise IoError(f"writing {path}: {e}") from e
+        raise IoError(f"cannot write {path}: {e}") from e
 
 
 def read_checkpoint(path: str) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Words and arrays of a checkpoint."""
+    """Reads the metadata and arrays of a checkpoint."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         words: Dict[str, Any] = json.loads(arrays.pop("words").tobytes().decode())
     except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as e:
-        raise FormatError(f"{path} is no checkpoint of save_checkpoint (pickles are not read): {e}") from e
+        raise FormatError(f"{path} was not written by save_checkpoint (pickles are not read): {e}") from e
     except OSError as e:
-        raise IoError(f"reading {path}: {e}") from e
+        raise IoError(f"cannot read {path}: {e}") from e
     return words, arrays
 
 
 def load_checkpoint(path: str, model: SimpleModel, optimizer: Optional[AdamOptimizer] = None) -> Dict[str, Any]:
-    """Takes weights and the optimizer's state over; ``epoch``, ``best_val_loss``, ``config`` and ``tokenizer`` of the checkpoint."""
+    """Loads weights and optimizer state. Returns the checkpoint's ``epoch``, ``best_val_loss``, ``config`` and ``tokenizer``."""
     words, arrays = read_checkpoint(path)
     of = {kind: {name[len(kind) + 1 :]: value for name, value in arrays.items() if name.startswith(kind + "/")} for kind in ("model", "optimizer")}
     model.load_state_dict(of["model"])

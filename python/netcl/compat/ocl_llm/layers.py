@@ -1,4 +1,4 @@
-"""Layers, which are called with OclTensors and give such, and the model made of them."""
+"""Layers that take and return OclTensors, and the model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _normal(shape: Tuple[int, ...], std: float) -> Parameter:
 
 
 class Layer:
-    """Parameters by the names of attributes."""
+    """A layer. Its parameters are named by their attributes."""
 
     def named_parameters(self, prefix: str = "") -> Iterator[Tuple[str, Parameter]]:
-        """Parameters and those of layers within, by name."""
+        """Yields the parameters of this layer and nested layers by name."""
         for name, value in self.__dict__.items():
             place = f"{prefix}{name}"
             if isinstance(value, Parameter):
@@ -36,7 +36,7 @@ class Layer:
                         yield from each.named_parameters(f"{place}.{i}.")
 
     def parameters(self) -> List[Parameter]:
-        """All parameters."""
+        """Returns all parameters."""
         return [p for _, p in self.named_parameters()]
 
     def free_memory(self) -> None:
@@ -45,14 +45,14 @@ class Layer:
             parameter.free_memory()
 
     def state_dict(self) -> Dict[str, Any]:
-        """NumPy arrays by name."""
+        """Returns NumPy arrays by name."""
         return {name: p.to_host() for name, p in self.named_parameters()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over what ``state_dict`` gave; nothing is changed where a name or a shape does not fit."""
+        """Loads arrays from ``state_dict``. If a name or shape does not match, nothing is changed."""
         own = dict(self.named_parameters())
         if set(own) != set(state_dict):
-            raise FormatError(f"load_state_dict: missing are {sorted(set(own) - set(state_dict))}, unknown are {sorted(set(state_dict) - set(own))}")
+            raise FormatError(f"load_state_dict: missing names {sorted(set(own) - set(state_dict))}, unknown names {sorted(set(state_dict) - set(own))}")
         for name, p in own.items():
             if tuple(np.shape(state_dict[name])) != tuple(p.shape):
                 raise FormatError(f"load_state_dict: {name} has shape {np.shape(state_dict[name])}, expected {tuple(p.shape)}")
@@ -61,7 +61,7 @@ class Layer:
 
 
 class Linear(Layer):
-    """``x W + b`` with W (in, out)."""
+    """Computes ``x W + b`` with W (in, out)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.W = _normal((in_features, out_features), 1 / math.sqrt(in_features))
@@ -73,7 +73,7 @@ class Linear(Layer):
 
 
 class Embedding(Layer):
-    """Rows of a table for token ids; on the device, so no copy on the host has to follow the training."""
+    """Looks up rows of a table by token ids. The table is on the device, so the host needs no copy during training."""
 
     def __init__(self, vocab_size: int, embed_dim: int) -> None:
         self.weight_param = _normal((vocab_size, embed_dim), 0.02)
@@ -91,7 +91,7 @@ class GeLUActivation(Layer):
 
 
 class LayerNorm(Layer):
-    """Rows with mean 0 and variance 1; it has no parameters."""
+    """Normalizes rows to mean 0 and variance 1. It has no parameters."""
 
     def __init__(self, embed_dim: int, eps: float = 1e-5) -> None:
         self.embed_dim, self.eps = embed_dim, eps
@@ -101,7 +101,7 @@ class LayerNorm(Layer):
 
 
 class PositionalEncoding(Layer):
-    """Adds sines and cosines of the places."""
+    """Adds sines and cosines of the positions."""
 
     def __init__(self, max_len: int, embed_dim: int) -> None:
         place = np.arange(max_len)[:, None] / 10000 ** (2 * (np.arange(embed_dim)[None] // 2) / embed_dim)
@@ -120,7 +120,7 @@ class MultiHeadAttention(Layer):
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         if embed_dim % num_heads:
-            raise FormatError(f"MultiHeadAttention: a width of {embed_dim} does not divide into {num_heads} heads")
+            raise FormatError(f"MultiHeadAttention: width {embed_dim} is not divisible by {num_heads} heads")
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.wq, self.wk, self.wv, self.wo = (Linear(embed_dim, embed_dim) for _ in range(4))
 
@@ -139,7 +139,7 @@ class MultiHeadAttention(Layer):
 
 
 class TransformerBlock(Layer):
-    """Attention and a feed-forward network, each behind a norm and beside a residual stream."""
+    """Attention and feed-forward network, each after a norm and added to a residual stream."""
 
     def __init__(self, embed_dim: int, num_heads: int, d_ff: int) -> None:
         self.norm1, self.norm2 = LayerNorm(embed_dim), LayerNorm(embed_dim)
@@ -152,7 +152,9 @@ class TransformerBlock(Layer):
 
 
 class SimpleModel(Layer):
-    """A transformer: ``config`` has ``vocab_size``, ``max_len``, ``embed_dim``, ``num_heads``, ``d_ff`` and ``num_layers``. Token ids (B, T) → logits (B, T, V)."""
+    """A transformer. ``config`` has ``vocab_size``, ``max_len``, ``embed_dim``, ``num_heads``, ``d_ff`` and ``num_layers``. Computes logits (B, T, V)
+    from token ids (B, T).
+    """
 
     def __init__(self, config: Mapping[str, int]) -> None:
         self.config = dict(config)
@@ -165,7 +167,7 @@ class SimpleModel(Layer):
         self.training = True
 
     def __call__(self, input_ids: Any, mask: Any = None) -> OclTensor:
-        """``mask`` is added to the scores of attention; without one a token sees those before it."""
+        """Computes the logits. ``mask`` is added to the attention scores [default: a causal mask]."""
         t = np.shape(input_ids)[1]
         if mask is None:
             mask = np.triu(np.full((t, t), -1e9, dtype=np.float32), 1)
@@ -177,17 +179,17 @@ class SimpleModel(Layer):
         return self.output(self.norm(x))
 
     def train(self) -> "SimpleModel":
-        """There is no dropout that it would switch on."""
+        """Has no effect, because the model has no dropout."""
         self.training = True
         return self
 
     def eval(self) -> "SimpleModel":
-        """The other state."""
+        """Has no effect, because the model has no dropout."""
         self.training = False
         return self
 
     def free_memory(self) -> None:
-        """Frees parameters and the table of places."""
+        """Frees the parameters and the table of positions."""
         super().free_memory()
         self.positional.free_memory()
 

@@ -21,14 +21,14 @@ _there: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def ocl_initialize(device_index: Union[int, str] = 0) -> str:
-    """Makes a device the one of all tensors: a number of ``netcl.devices()``, or a name, such as ``sim``. Its name."""
+    """Selects the device of all tensors: an index into ``netcl.devices()``, or a name such as ``sim``. Returns its name."""
     set_default_device(str(device_index))
     OclTensor._ocl_initialized = True
     return default_device().name
 
 
 def ocl_shutdown() -> None:
-    """Frees the memory of every buffer and tensor that is left, and gives it back to the driver."""
+    """Frees the memory of all remaining buffers and tensors, and returns it to the driver."""
     for each in list(_there):
         each.free_memory()
     OclTensor._ocl_initialized = False
@@ -36,7 +36,7 @@ def ocl_shutdown() -> None:
 
 
 class GPUBuffer:
-    """Bytes on the device."""
+    """A buffer on the device."""
 
     def __init__(self, size_in_bytes: int, tag: str = "buffer", _init_zeros: bool = False, dtype: Any = FP_TYPE, _tensor: Optional[Tensor] = None) -> None:
         self.size_in_bytes, self.tag, self.dtype = size_in_bytes, tag, np.dtype(dtype)
@@ -46,32 +46,32 @@ class GPUBuffer:
 
     @property
     def ptr(self) -> Optional[Tensor]:
-        """What stands for the memory; ``None`` once it is free."""
+        """Object that represents the memory, or ``None`` after it was freed."""
         return self._tensor if self._allocated else None
 
     def _there(self) -> Tensor:
         if not self._allocated:
-            raise FormatError(f"GPUBuffer {self.tag!r}: its memory is free")
+            raise FormatError(f"GPUBuffer {self.tag!r}: its memory was freed")
         return self._tensor
 
     def write(self, host_data: Any) -> None:
-        """Overwrites it with an array of as many bytes."""
+        """Overwrites the buffer with an array of the same size in bytes."""
         data = np.ascontiguousarray(host_data)
         if data.nbytes != self.size_in_bytes:
-            raise FormatError(f"GPUBuffer {self.tag!r}: {data.nbytes} bytes for a buffer of {self.size_in_bytes}")
+            raise FormatError(f"GPUBuffer {self.tag!r}: got {data.nbytes} bytes, expected {self.size_in_bytes} bytes")
         place = self._there()
         place._set_bytes(data.tobytes() + bytes(place.size * place.itemsize - data.nbytes))
 
     def read(self, shape: Tuple[int, ...], dtype: Any = FP_TYPE) -> Any:
-        """An array with what is in it."""
+        """Returns an array with the contents."""
         wanted = np.dtype(dtype)
         count = int(np.prod(shape, dtype=np.int64))
         if count * wanted.itemsize > self.size_in_bytes:
-            raise FormatError(f"GPUBuffer {self.tag!r}: {count * wanted.itemsize} bytes of a buffer of {self.size_in_bytes}")
+            raise FormatError(f"GPUBuffer {self.tag!r}: cannot read {count * wanted.itemsize} bytes from {self.size_in_bytes} bytes")
         return np.frombuffer(self._there()._bytes(), dtype=wanted, count=count).reshape(shape).copy()
 
     def clone(self) -> "GPUBuffer":
-        """A copy on the device."""
+        """Returns a copy on the device."""
         return GPUBuffer(self.size_in_bytes, self.tag, dtype=self.dtype, _tensor=self._there().detach().clone())
 
     def free(self) -> None:
@@ -84,7 +84,7 @@ class GPUBuffer:
 
 
 class OclTensor(Tensor):
-    """A float32 tensor with the methods that OCL-LLM has."""
+    """A float32 tensor with OCL-LLM's methods."""
 
     _ocl_initialized = False
 
@@ -109,97 +109,97 @@ class OclTensor(Tensor):
 
     @staticmethod
     def empty(shape: Any, requires_grad: bool = False) -> "OclTensor":
-        """Memory for elements that are written later."""
+        """Creates a tensor whose elements will be written later."""
         return OclTensor.zeros(shape, requires_grad)
 
     @staticmethod
     def zeros(shape: Any, requires_grad: bool = False) -> "OclTensor":
-        """Zeros."""
+        """Creates a tensor of zeros."""
         return OclTensor(_zeros(*([shape] if isinstance(shape, int) else shape)), requires_grad)
 
     @staticmethod
     def no_grad() -> Any:
-        """``with OclTensor.no_grad():`` leaves nothing on the tape."""
+        """Turns recording off: ``with OclTensor.no_grad():``."""
         return no_grad()
 
     @property
     def data(self) -> GPUBuffer:
-        """Its memory as a buffer."""
+        """The tensor's memory as a buffer."""
         return GPUBuffer(self.size * self.itemsize, "tensor", _tensor=self.detach())
 
     @property
     def numel(self) -> int:  # type: ignore[override, unused-ignore]
-        """Number of elements."""
+        """Returns the number of elements."""
         return self.size
 
     def get_grad_tensor(self) -> "Optional[OclTensor]":
-        """The gradient, or ``None``."""
+        """Returns the gradient, or ``None``."""
         return None if self.grad is None else OclTensor._of(self.grad)
 
     def zero_grad(self) -> None:
-        """Drops the gradient: the next one is set, not added."""
+        """Drops the gradient, so that the next one replaces it."""
         self.grad = None
 
     def to_host(self) -> Any:
-        """A NumPy array."""
+        """Returns a NumPy array."""
         return self.detach().numpy()
 
     def detach(self) -> "OclTensor":
-        """The same memory, off the tape."""
+        """Returns a tensor that shares the memory, off the tape."""
         return OclTensor._of(super().detach())
 
     def clone(self) -> "OclTensor":
-        """A copy with memory of its own."""
+        """Returns a copy with separate memory."""
         return OclTensor._of(super().clone())
 
     def free_memory(self) -> None:
-        """Frees the memory of elements and gradient; a later use is an error that says so."""
+        """Frees the memory of elements and gradient. Later uses raise an error."""
         if self.grad is not None:
             free_memory(self.grad)
             self.grad = None
         free_memory(self)
 
     def matmul(self, other: Tensor) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """(M, K) (K, N), (B, M, K) (K, N) or (B, M, K) (B, K, N)."""
+        """Multiplies (M, K) (K, N), (B, M, K) (K, N) or (B, M, K) (B, K, N)."""
         return OclTensor._of(self @ other)
 
     def add(self, other: Any) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """Of one shape, or broadcast."""
+        """Adds tensors of equal shape, or broadcast."""
         return OclTensor._of(self + other)
 
     def mul(self, other: Any) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """Element by element."""
+        """Multiplies elementwise."""
         return OclTensor._of(self * other)
 
     def mul_scalar(self, scalar: float) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """Times a number."""
+        """Multiplies by a number."""
         return OclTensor._of(self * scalar)
 
     def div_scalar(self, scalar: float) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """By a number."""
+        """Divides by a number."""
         return OclTensor._of(self / scalar)
 
     def gelu(self) -> "OclTensor":
-        """``x · Φ(x)``."""
+        """Computes ``x · Φ(x)``."""
         return OclTensor._of(ops.gelu(self))
 
     def softmax(self, dim: int = -1) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """Over an axis."""
+        """Computes the softmax over an axis."""
         return OclTensor._of(ops.softmax(self, dim))
 
     def layer_norm(self, eps: float = 1e-5) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """Rows with mean 0 and variance 1."""
+        """Normalizes rows to mean 0 and variance 1."""
         n = self.shape[-1]
         with no_grad():
             one, none = _zeros(n, device=self.device) + 1.0, _zeros(n, device=self.device)
         return OclTensor._of(ops.layer_norm(self, one, none, eps))
 
     def transpose(self, dim0: int, dim1: int) -> "OclTensor":  # type: ignore[override, unused-ignore]
-        """Two axes exchanged."""
+        """Swaps two axes."""
         return OclTensor._of(ops.transpose(self, dim0, dim1))
 
     def reshape(self, *shape: Any) -> "OclTensor":
-        """The same elements in another shape."""
+        """Returns the same elements in another shape."""
         return OclTensor._of(Tensor.reshape(self, *shape))
 
 

@@ -1,4 +1,4 @@
-"""The optimizer, the tokenizer and the loss."""
+"""Optimizer, tokenizer and loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAD, UNK = "<pad>", "<unk>"
 
 
 class AdamOptimizer:
-    """Adam with weight decay apart from the gradient. Parameters without a gradient stay as they are."""
+    """Adam with decoupled weight decay. Parameters without a gradient are unchanged."""
 
     def __init__(
         self, parameters: Sequence[Parameter], lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
@@ -37,15 +37,15 @@ class AdamOptimizer:
         self._adam.zero_grad()
 
     def step(self) -> None:
-        """One step."""
+        """Runs one step."""
         self._adam.step()
 
     def free_memory(self) -> None:
-        """Frees the moments: there is no step after that."""
+        """Frees the moments. No further step is possible."""
         del self._adam
 
     def state_dict(self) -> Dict[str, Any]:
-        """Arrays by name: the step number and the moments."""
+        """Returns step number and moments as arrays by name."""
         state = self._adam.state_dict()
         out: Dict[str, Any] = {"lr": np.float64(state["lr"])}
         for name, dtype, shape, data in state["state"]:
@@ -54,7 +54,7 @@ class AdamOptimizer:
         return out
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over what ``state_dict`` gave."""
+        """Loads a state that ``state_dict`` returned."""
         state = []
         for key, value in state_dict.items():
             kind, _, name = key.partition(":")
@@ -64,7 +64,7 @@ class AdamOptimizer:
 
 
 class TinyTokenizer:
-    """A number for each character; 0 fills texts up, 1 is any other character."""
+    """A tokenizer with one id per character. 0 is padding, 1 is any unknown character."""
 
     def __init__(self, vocab: Optional[Mapping[str, int]] = None, inv_vocab: Optional[Mapping[int, str]] = None) -> None:
         self._vocab = {PAD: 0, UNK: 1} if vocab is None else dict(vocab)
@@ -72,29 +72,31 @@ class TinyTokenizer:
 
     @classmethod
     def of_text(cls, text: str) -> "TinyTokenizer":
-        """With the characters of a text."""
+        """Creates a tokenizer for the characters of a text."""
         return cls({PAD: 0, UNK: 1, **{c: i + 2 for i, c in enumerate(sorted(set(text)))}})
 
     def encode(self, text: str, max_len: Optional[int] = None) -> List[int]:
-        """Numbers, cut off or filled up to ``max_len``."""
+        """Converts text to ids, truncated or padded to ``max_len``."""
         ids = [self._vocab.get(c, self._vocab[UNK]) for c in text]
         return ids if max_len is None else ids[:max_len] + [self._vocab[PAD]] * (max_len - len(ids))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text, without what fills it up."""
+        """Converts ids to text without padding."""
         return "".join(self._inverse.get(int(i), "?") for i in ids if int(i) != self._vocab[PAD])
 
     def get_vocab(self) -> Dict[str, int]:
-        """A copy of characters to numbers."""
+        """Returns a copy of the map from characters to ids."""
         return dict(self._vocab)
 
     def get_inv_vocab(self) -> Dict[int, str]:
-        """A copy of numbers to characters."""
+        """Returns a copy of the map from ids to characters."""
         return dict(self._inverse)
 
 
 def cross_entropy_loss_and_backward(logits: OclTensor, target_ids: Any, padding_id: int = 0) -> float:
-    """The mean cross entropy of logits (.., V) and target ids, but for those that fill up; gradients have arrived when it returns. Where nothing is left, it is 0."""
+    """Computes the mean cross entropy of logits (.., V) and target ids, ignoring padding, and runs the backward. Returns 0 if all targets are
+    padding.
+    """
     targets = np.asarray(target_ids, dtype=np.int32)
     if not (targets != padding_id).any():
         return 0.0

@@ -1,7 +1,8 @@
-"""Names of a plan for a framework over PyOpenCL: ``autograd.tensor`` and ``Tape``, ``ops``, layers, ``BufferPool``, ``Graph`` and ``GraphExecutor``, ``EventTimer``.
+"""The names of a plan for a framework over PyOpenCL: ``autograd.tensor`` and ``Tape``, ``ops``, layers, ``BufferPool``, ``Graph`` and
+``GraphExecutor``, ``EventTimer``.
 
-What is another: the tape is implicit in netcl, so a ``Tape`` only begins the backward; queues are the device's own; kernels are chosen and fused by netcl. ``distributed`` is not
-there, because netcl has no collectives yet.
+Differences: netcl's tape is implicit, so a ``Tape`` only starts the backward. Queues belong to the device. netcl chooses and fuses kernels.
+``distributed`` does not exist, because netcl has no collectives yet.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ from .memory import BufferPool, EventTimer, Tensor
 
 def __getattr__(name: str) -> Any:
     if name == "distributed":
-        raise AttributeError("netcl.compat.plan.distributed: netcl has no collectives yet; train on one device, or divide a model's layers among several with netcl.LLM")
+        raise AttributeError("netcl.compat.plan.distributed: netcl has no collectives yet; train on one device, or split a model's layers between devices with netcl.LLM")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

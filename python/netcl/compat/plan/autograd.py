@@ -1,4 +1,4 @@
-"""Nodes and the tape: netcl records by itself, so both are thin."""
+"""Tensors and the tape. Both are thin, because netcl records operations itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .ops import add, bias_add, matmul_op, relu
 
 
 def tensor(x: Any, requires_grad: bool = False) -> Tensor:
-    """A node of a tensor or of host data: floats are float32, integers int32."""
+    """Creates a tensor from a tensor or host data. Floats are float32, integers int32."""
     made = x if isinstance(x, _Tensor) else _tensor(x)
     if not requires_grad or made.requires_grad:
         return Tensor.of(made)
@@ -19,10 +19,10 @@ def tensor(x: Any, requires_grad: bool = False) -> Tensor:
 
 
 class Tape:
-    """``backward`` gives every leaf its gradient, which is added to what it has."""
+    """Starts the backward: each leaf's gradient is added to the gradient that it has."""
 
     def backward(self, loss: _Tensor, grad: Optional[_Tensor] = None) -> None:
-        """From ``loss``, whose own gradient is ``grad``, or ones."""
+        """Runs the backward from ``loss``, whose own gradient is ``grad`` [default: ones]."""
         if grad is None and loss.size != 1:
             from ..._create import ones_like
 

@@ -1,4 +1,4 @@
-"""Graphs of operations that are built first and run then."""
+"""Graphs of operations that are built first and run later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .memory import BufferPool
 
 @dataclass(frozen=True)
 class TensorRef:
-    """A tensor that there will be: its name, shape and dtype."""
+    """A future tensor: name, shape and dtype."""
 
     name: str
     shape: Optional[Tuple[int, ...]] = None
@@ -25,7 +25,7 @@ class TensorRef:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation, or an input where there is no function."""
+    """An operation, or an input if it has no function."""
 
     ref: TensorRef
     function: Optional[Callable[..., _Tensor]] = None
@@ -35,19 +35,21 @@ class Node:
 
 
 class Graph:
-    """Operations by name. A function is one of one's own, or the name of an operation of ``netcl.ops``, with its attributes; such graphs can be saved."""
+    """Operations by name. A function is a Python function, or the name of an operation of ``netcl.ops`` with its attributes. Graphs of named
+    operations can be saved.
+    """
 
     def __init__(self) -> None:
         self.nodes: Dict[str, Node] = {}
 
     def _add(self, node: Node) -> TensorRef:
         if node.ref.name in self.nodes:
-            raise FormatError(f"Graph: there is a tensor {node.ref.name!r} already")
+            raise FormatError(f"Graph: a tensor {node.ref.name!r} already exists")
         self.nodes[node.ref.name] = node
         return node.ref
 
     def add_input(self, name: str, shape: Optional[Sequence[int]] = None, dtype: str = "float32") -> TensorRef:
-        """A tensor that a run is given."""
+        """Adds an input, which each run must provide."""
         return self._add(Node(TensorRef(name, None if shape is None else tuple(shape), dtype)))
 
     def add_op(
@@ -59,17 +61,17 @@ class Graph:
         dtype: str = "float32",
         **attributes: Any,
     ) -> TensorRef:
-        """A tensor that an operation makes of others. A shape that is given is checked when it runs."""
+        """Adds a tensor that an operation computes from others. If a shape is given, it is checked in each run."""
         ref = TensorRef(name, None if shape is None else tuple(shape), dtype)
         if isinstance(fn, str):
             if fn not in _ops.__all__:
-                raise FormatError(f"Graph: there is no operation {fn!r} in netcl.ops")
+                raise FormatError(f"Graph: netcl.ops has no operation {fn!r}")
             return self._add(Node(ref, getattr(_ops, fn), tuple(i.name for i in inputs), fn, attributes))
         return self._add(Node(ref, fn, tuple(i.name for i in inputs), None, attributes))
 
     @classmethod
     def from_layers(cls, layers: Sequence[Callable[..., _Tensor]], input_tensors: Sequence[_Tensor]) -> "Graph":
-        """A chain of layers behind its inputs, of which the first layer takes all."""
+        """Builds a chain of layers. The first layer receives all inputs."""
         graph = cls()
         refs = [graph.add_input(f"input{i}", t.shape, t.dtype.name) for i, t in enumerate(input_tensors)]
         for i, layer in enumerate(layers):
@@ -77,18 +79,18 @@ class Graph:
         return graph
 
     def order(self) -> List[Node]:
-        """Operations, each behind those that it needs."""
+        """Returns the operations in an order in which each follows those that it needs."""
         done: Dict[str, bool] = {}
         out: List[Node] = []
 
         def visit(name: str, path: Tuple[str, ...]) -> None:
             if name in path:
-                raise FormatError(f"Graph: a circle: {' → '.join((*path, name))}")
+                raise FormatError(f"Graph: the operations form a cycle: {' → '.join((*path, name))}")
             if done.get(name):
                 return
             node = self.nodes.get(name)
             if node is None:
-                raise FormatError(f"Graph: {path[-1]!r} needs {name!r}, which is not there")
+                raise FormatError(f"Graph: {path[-1]!r} needs {name!r}, which does not exist")
             for each in node.inputs:
                 visit(each, (*path, name))
             done[name] = True
@@ -99,16 +101,16 @@ class Graph:
         return out
 
     def results(self) -> List[str]:
-        """Tensors that no operation needs."""
+        """Returns the tensors that no operation uses."""
         needed = {name for node in self.nodes.values() for name in node.inputs}
         return [name for name, node in self.nodes.items() if name not in needed and node.function is not None]
 
 
 class GraphExecutor:
-    """Runs graphs. A tensor's memory goes back to the pool behind the last operation that needs it.
+    """Runs graphs. A tensor's memory returns to the pool after the last operation that uses it.
 
-    With ``capture`` the commands of a graph are captured in its first run with tensors of these shapes, and replayed in later ones, whose results are where those before were.
-    ``fusion_hook(nodes)`` may give another list of nodes to run.
+    With ``capture``, the commands of a graph are captured in its first run with tensors of these shapes, and replayed in later runs, which
+    overwrite the earlier results. ``fusion_hook(nodes)`` may return another list of nodes to run.
     """
 
     def __init__(self, pool: Optional[BufferPool] = None, capture: bool = False, fusion_hook: Optional[Callable[[List[Node]], List[Node]]] = None) -> None:
@@ -116,14 +118,14 @@ class GraphExecutor:
         self._captured: "Dict[int, Tuple[Graph, Callable[..., Any]]]" = {}
 
     def run(self, graph: Graph, inputs: Optional[Mapping[str, _Tensor]] = None, outputs: Optional[Sequence[str]] = None) -> Dict[str, _Tensor]:
-        """Results by name: those that no operation needs, or ``outputs``."""
+        """Returns results by name: ``outputs``, or those that no operation uses."""
         given = dict(inputs or {})
         names = graph.results() if outputs is None else list(outputs)
         wanted = [name for name, node in graph.nodes.items() if node.function is None]
         missing = [name for name in wanted if name not in given]
         unknown = [name for name in given if name not in wanted]
         if missing or unknown:
-            raise FormatError(f"GraphExecutor: inputs missing are {missing}, unknown are {unknown}")
+            raise FormatError(f"GraphExecutor: missing inputs {missing}, unknown inputs {unknown}")
         if not self.capture:
             return self._eager(graph, given, names)
         if id(graph) not in self._captured:
@@ -158,10 +160,10 @@ class GraphExecutor:
 
 
 def save_graph(graph: Graph, path: str) -> None:
-    """Writes a graph of operations of ``netcl.ops`` as JSON."""
+    """Writes a graph of operations from ``netcl.ops`` as JSON."""
     own = [name for name, node in graph.nodes.items() if node.function is not None and node.op is None]
     if own:
-        raise FormatError(f"save_graph: {', '.join(own)} are functions of one's own, which have no form in the file; give operations by name")
+        raise FormatError(f"save_graph: cannot save the Python functions {', '.join(own)}; use operations by name")
     nodes = [
         {"name": n.ref.name, "shape": n.ref.shape, "dtype": n.ref.dtype, "op": n.op, "inputs": list(n.inputs), "attributes": dict(n.attributes)} for n in graph.nodes.values()
     ]
@@ -169,11 +171,11 @@ def save_graph(graph: Graph, path: str) -> None:
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"version": 1, "nodes": nodes}, f, indent=2)
     except OSError as e:
-        raise IoError(f"writing {path}: {e}") from e
+        raise IoError(f"cannot write {path}: {e}") from e
 
 
 def load_graph(path: str) -> Graph:
-    """The graph that ``save_graph`` wrote."""
+    """Reads a graph that ``save_graph`` wrote."""
     try:
         with open(path, encoding="utf-8") as f:
             found = json.load(f)
@@ -185,9 +187,9 @@ def load_graph(path: str) -> Graph:
             else:
                 graph.add_op(n["name"], n["op"], refs, n["shape"], n["dtype"], **n["attributes"])
     except OSError as e:
-        raise IoError(f"reading {path}: {e}") from e
+        raise IoError(f"cannot read {path}: {e}") from e
     except (KeyError, TypeError, json.JSONDecodeError) as e:
-        raise FormatError(f"{path} is no graph that save_graph wrote: {e}") from e
+        raise FormatError(f"{path} was not written by save_graph: {e}") from e
     graph.order()
     return graph
 

@@ -1,4 +1,4 @@
-"""Layers, first values, losses, optimizers and files."""
+"""Layers, initial values, losses, optimizers and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...optim import SGD, Adam
 
 
 def _fans(tensor: _Tensor) -> Tuple[int, int]:
-    """Inputs and outputs of a weight (out, in, …)."""
+    """Returns the numbers of inputs and outputs of a weight (out, in, …)."""
     out, inner = tensor.shape[0], tensor.shape[1]
     field = math.prod(tensor.shape[2:])
     return inner * field, out * field
@@ -33,30 +33,30 @@ def _uniform(tensor: _Tensor, bound: float) -> _Tensor:
 
 
 def xavier_uniform(tensor: _Tensor) -> _Tensor:
-    """Overwrites a weight with values uniform within √(6 / (in + out)) (Glorot and Bengio 2010)."""
+    """Overwrites a weight with uniform values within √(6 / (in + out)) (Glorot and Bengio 2010)."""
     inner, out = _fans(tensor)
     return _uniform(tensor, math.sqrt(6 / (inner + out)))
 
 
 def kaiming_uniform(tensor: _Tensor) -> _Tensor:
-    """Overwrites a weight with values uniform within √(6 / in) (He et al. 2015)."""
+    """Overwrites a weight with uniform values within √(6 / in) (He et al. 2015)."""
     return _uniform(tensor, math.sqrt(6 / _fans(tensor)[0]))
 
 
 class LeakyReLU(nn.Module):
-    """``x`` where it is positive, ``slope x`` elsewhere."""
+    """``x`` if x is positive, ``slope x`` otherwise."""
 
     def __init__(self, slope: float = 0.01) -> None:
         super().__init__()
         self.slope = slope
 
     def forward(self, x: _Tensor) -> _Tensor:
-        """Element by element."""
+        """Applies the function elementwise."""
         return _ops.leaky_relu(x, self.slope)
 
 
 class Conv2d(nn.Module):
-    """x (B, C, H, W) → (B, O, H', W')."""
+    """2D convolution: x (B, C, H, W) → (B, O, H', W')."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, padding: int = 0, bias: bool = True) -> None:
         super().__init__()
@@ -66,36 +66,36 @@ class Conv2d(nn.Module):
         self.bias = Parameter(default_generator.uniform((out_channels,), -bound, bound)) if bias else None
 
     def forward(self, x: _Tensor) -> _Tensor:
-        """The convolution."""
+        """Computes the convolution."""
         return _ops.conv2d(x, self.weight, self.bias, stride=(self.stride,), padding=(self.padding,))
 
 
 class MaxPool2d(nn.Module):
-    """The largest of each window."""
+    """Maximum of each window."""
 
     def __init__(self, size: int = 2, stride: Optional[int] = None) -> None:
         super().__init__()
         self.size, self.stride = size, size if stride is None else stride
 
     def forward(self, x: _Tensor) -> _Tensor:
-        """(B, C, H', W')."""
+        """Returns (B, C, H', W')."""
         return _ops.max_pool2d(x, size=(self.size,), stride=(self.stride,))
 
 
 class Sequential(nn.Sequential):
-    """Layers one after the other; a tape is taken and not needed."""
+    """Layers in sequence. A tape argument is accepted and ignored."""
 
     def __call__(self, x: Any, tape: Any = None) -> Any:
         return super().__call__(x)
 
 
 def mse_loss(pred: _Tensor, target: _Tensor, tape: Any = None) -> _Tensor:
-    """Mean of the squares of the differences."""
+    """Computes the mean of the squared differences."""
     return _ops.mse_loss(pred, target)
 
 
 def cross_entropy(logits: _Tensor, targets: _Tensor, tape: Any = None) -> _Tensor:
-    """Mean cross entropy of logits (.., V) and class numbers (..)."""
+    """Computes the mean cross entropy of logits (.., V) and class indices (..)."""
     return _ops.cross_entropy(logits, targets)
 
 
@@ -106,7 +106,7 @@ KINDS: Dict[str, Any] = {c.__name__: c for c in (Linear, Conv2d, MaxPool2d, ReLU
 def _described(layer: Any) -> Dict[str, Any]:
     kind = type(layer).__name__
     if KINDS.get(kind) is not type(layer):
-        raise FormatError(f"save: a layer {kind} has no form in the file; there are {', '.join(KINDS)}")
+        raise FormatError(f"save: cannot save a layer of type {kind}; supported are {', '.join(KINDS)}")
     if isinstance(layer, Linear):
         out, inner = layer.weight.shape
         return {"kind": kind, "in_features": inner, "out_features": out, "bias": layer.bias is not None}
@@ -118,7 +118,7 @@ def _described(layer: Any) -> Dict[str, Any]:
 
 
 def save(model: nn.Sequential, path: str) -> None:
-    """Writes layers as JSON, and beside them the weights as ``.npz``."""
+    """Writes layers as JSON, and the weights next to it as ``.npz``."""
     weights = os.path.splitext(path)[0] + ".npz"
     text = json.dumps({"version": VERSION, "layers": [_described(layer) for layer in model], "weights": os.path.basename(weights)}, indent=2)
     _save(model.state_dict(), weights)
@@ -127,22 +127,22 @@ def save(model: nn.Sequential, path: str) -> None:
             f.write(text)
         os.replace(path + ".part", path)
     except OSError as e:
-        raise IoError(f"writing {path}: {e}") from e
+        raise IoError(f"cannot write {path}: {e}") from e
 
 
 def load(path: str, device: Any = None) -> Sequential:
-    """The model that ``save`` wrote."""
+    """Reads a model that ``save`` wrote."""
     try:
         with open(path, encoding="utf-8") as f:
             found = json.load(f)
         if found["version"] != VERSION:
-            raise FormatError(f"{path} is of version {found['version']}, expected {VERSION}")
+            raise FormatError(f"{path} has version {found['version']}, expected {VERSION}")
         given = [dict(layer) for layer in found["layers"]]
         model = Sequential(*[KINDS[layer.pop("kind")](**layer) for layer in given])
     except OSError as e:
-        raise IoError(f"reading {path}: {e}") from e
+        raise IoError(f"cannot read {path}: {e}") from e
     except (KeyError, TypeError, json.JSONDecodeError) as e:
-        raise FormatError(f"{path} is no model that save wrote: {e}") from e
+        raise FormatError(f"{path} was not written by save: {e}") from e
     model.load_state_dict(_load(os.path.join(os.path.dirname(path), found["weights"])))
     return model if device is None else model.to(device=device)
 

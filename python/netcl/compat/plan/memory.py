@@ -1,4 +1,4 @@
-"""Tensors from and to the host, the pool, and times."""
+"""Tensors from and to the host, the memory pool, and timing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..._netcl import Tensor as _Tensor
 
 
 class Tensor(_Tensor):
-    """A tensor with the names of the plan. A queue is a device, its name, or ``None`` for the default one."""
+    """A tensor with the plan's names. A queue is a device, its name, or ``None`` for the default device."""
 
     @staticmethod
     def of(made: _Tensor, requires_grad: bool = False) -> "Tensor":
-        """The same tensor under these names."""
+        """Returns the same tensor with these names."""
         out: Tensor = _Tensor.__new__(Tensor, made)  # type: ignore[assignment, unused-ignore]
         if requires_grad:
             out.requires_grad = True
@@ -25,53 +25,53 @@ class Tensor(_Tensor):
 
     @staticmethod
     def from_host(queue: Any, data: Any, dtype: Any = "float32", requires_grad: bool = False) -> "Tensor":
-        """A copy of host data on the device."""
+        """Copies host data to the device."""
         return Tensor.of(_tensor(data, dtype=dtype, device=queue), requires_grad)
 
     @staticmethod
     def from_shape(queue: Any, shape: Tuple[int, ...], dtype: Any = "float32", pool: "Optional[BufferPool]" = None, requires_grad: bool = False) -> "Tensor":
-        """Memory for elements that are written later."""
+        """Creates a tensor whose elements will be written later."""
         if pool is not None:
             return Tensor.of(pool.allocate(shape, dtype), requires_grad)
         return Tensor.of(_zeros(*shape, dtype=dtype, device=queue), requires_grad)
 
     def to_host(self) -> Any:
-        """A NumPy array."""
+        """Returns a NumPy array."""
         return self.detach().numpy()
 
 
 class BufferPool:
-    """netcl's own pool of a device: buckets by size, which every tensor's memory comes from and goes back to."""
+    """The memory pool of a device, with buckets by size, which serves every tensor."""
 
     def __init__(self, device: Any = None) -> None:
         self.device = default_device() if device is None else device if isinstance(device, Device) else Device(device)
 
     def allocate(self, shape: Tuple[int, ...], dtype: Any = "float32") -> _Tensor:
-        """A tensor."""
+        """Allocates a tensor."""
         return _zeros(*shape, dtype=dtype, device=self.device)
 
     def release(self, tensor: _Tensor) -> None:
-        """Gives a tensor's memory back at once; its use is an error from then on."""
+        """Returns a tensor's memory to the pool at once. Later uses raise an error."""
         free_memory(tensor)
 
     def trim(self) -> None:
-        """Gives memory that no tensor uses back to the driver."""
+        """Returns memory that no tensor uses to the driver."""
         self.device.release_cached_memory()
 
     def stats(self) -> Dict[str, int]:
-        """Bytes in use, reserved and at the peak, and the number of buffers."""
+        """Returns the bytes in use, reserved and at the peak, and the number of buffers."""
         return dict(zip(("live", "reserved", "peak", "buffers"), self.device.memory()))
 
 
 class EventTimer:
-    """Times of work on a device. An event is a function that enqueues it."""
+    """Times work on a device. An event is a function that enqueues the work."""
 
     def __init__(self, device: Any = None, rounds: int = 5) -> None:
         self.device = default_device() if device is None else device if isinstance(device, Device) else Device(device)
         self.rounds = rounds
 
     def time_event(self, event: Callable[[], Any]) -> float:
-        """Milliseconds from its first command to its last, the shortest of ``rounds`` after one that compiles."""
+        """Returns the milliseconds from the first command to the last: the minimum of ``rounds`` runs after a run that compiles."""
         event()
         self.device.synchronize()
         best = math.inf
@@ -83,7 +83,7 @@ class EventTimer:
         return 1e3 * best
 
     def kernels(self, event: Callable[[], Any]) -> List[Tuple[str, int, float]]:
-        """Name, launches and milliseconds of each kernel, the longest first."""
+        """Returns name, launches and milliseconds of each kernel, the slowest first."""
         self.device._start_profile()
         event()
         found = [(name, count, 1e3 * seconds) for name, count, seconds, _, _ in self.device._stop_profile()]

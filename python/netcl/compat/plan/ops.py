@@ -1,4 +1,6 @@
-"""Operations with the plan's names and arguments. ``tape`` and ``pool`` are taken and not needed: netcl records by itself, and all memory is the pool's."""
+"""Operations with the plan's names and arguments. ``tape`` and ``pool`` are accepted and ignored: netcl records operations itself, and all memory
+comes from the pool.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,22 @@ from .memory import Tensor
 
 
 def add(a: _Tensor, b: Any, tape: Any = None, pool: Any = None) -> Tensor:
-    """``a + b``."""
+    """Computes ``a + b``."""
     return Tensor.of(a + b)
 
 
 def bias_add(x: _Tensor, bias: _Tensor, tape: Any = None, pool: Any = None) -> Tensor:
-    """x (.., N) and bias (N)."""
+    """Adds bias (N) to x (.., N)."""
     return Tensor.of(x + bias)
 
 
 def relu(x: _Tensor, tape: Any = None, pool: Any = None) -> Tensor:
-    """``max(x, 0)``."""
+    """Computes ``max(x, 0)``."""
     return Tensor.of(_ops.relu(x))
 
 
 def matmul(a: _Tensor, b: _Tensor, pool: Any = None, tape: Any = None) -> Tensor:
-    """The product."""
+    """Computes the matrix product."""
     return Tensor.of(a @ b)
 
 
@@ -34,27 +36,27 @@ matmul_op = matmul
 
 
 def softmax(x: _Tensor, axis: int = 1, tape: Any = None, pool: Any = None) -> Tensor:
-    """Over an axis."""
+    """Computes the softmax over an axis."""
     return Tensor.of(_ops.softmax(x, axis))
 
 
 def reduce_sum(x: _Tensor, axis: Optional[int] = None, tape: Any = None, pool: Any = None) -> Tensor:
-    """The sum over an axis, or of all elements."""
+    """Sums over an axis, or all elements."""
     return Tensor.of(x.sum() if axis is None else x.sum(axis=axis))
 
 
 def layer_norm(x: _Tensor, gamma: _Tensor, beta: _Tensor, eps: float = 1e-5, tape: Any = None, pool: Any = None) -> Tensor:
-    """Rows with mean 0 and variance 1, times gamma, and beta added."""
+    """Normalizes rows to mean 0 and variance 1, multiplies by gamma and adds beta."""
     return Tensor.of(_ops.layer_norm(x, gamma, beta, eps))
 
 
 def conv2d(x: _Tensor, w: _Tensor, stride: int = 1, pad: int = 0, bias: Optional[_Tensor] = None, tape: Any = None, pool: Any = None) -> Tensor:
-    """x (B, C, H, W), w (O, C, KH, KW)."""
+    """Computes a convolution of x (B, C, H, W) with w (O, C, KH, KW)."""
     return Tensor.of(_ops.conv2d(x, w, bias, stride=(stride,), padding=(pad,)))
 
 
 def max_pool2d(x: _Tensor, size: int = 2, stride: Optional[int] = None, tape: Any = None, pool: Any = None) -> Tensor:
-    """The largest of each window."""
+    """Computes the maximum of each window."""
     return Tensor.of(_ops.max_pool2d(x, size=(size,), stride=(size if stride is None else stride,)))
 
 
@@ -62,13 +64,15 @@ _made: Dict[str, Callable[..., Any]] = {}
 
 
 def elementwise_binary(expr: str) -> Callable[[_Tensor, _Tensor], Tensor]:
-    """A function of two float32 tensors of one shape, by an expression of OpenCL C in ``a`` and ``b``: ``elementwise_binary("a * b + 1.0f")(x, y)``. It has no gradient."""
+    """Builds a function of two float32 tensors of equal shape from an OpenCL C expression in ``a`` and ``b``: ``elementwise_binary("a * b + 1.0f")(x,
+    y)``. It has no gradient.
+    """
     if expr not in _made:
         _made[expr] = _kernel_of(expr)
 
     def call(x: _Tensor, y: _Tensor) -> Tensor:
         if tuple(x.shape) != tuple(y.shape):
-            raise ValueError(f"elementwise_binary: shapes {tuple(x.shape)} and {tuple(y.shape)}, expected one shape")
+            raise ValueError(f"elementwise_binary: got shapes {tuple(x.shape)} and {tuple(y.shape)}, expected one shape")
         return Tensor.of(_made[expr](x.contiguous(), y.contiguous(), n=x.size))
 
     return call

@@ -1,11 +1,11 @@
-//! Kernels that reduce rows: the passes over a row, what is kept between them, and the sums of columns beside them.
+//! Kernels that reduce rows: the passes over a row, the values kept between passes, and column sums in the same kernel.
 
 use super::{Emitter, KEPT, Keep};
 use crate::expr::node::{Kind, Reduction};
 use netcl_kernel::generate::Step;
 use std::fmt::Write as _;
 
-/// Values of a row's elements that are kept in memory at most.
+/// Largest number of values per element that are kept in memory.
 const KEPT_VALUES: usize = 4;
 
 impl Emitter<'_> {
@@ -46,7 +46,7 @@ impl Emitter<'_> {
         self.end_columns();
     }
 
-    /// The elements that are those of every row.
+    /// Reads the elements that are the same for every row.
     fn read_still(&mut self) {
         for i in 0..self.form.leaves.len() {
             if !self.still(i) {
@@ -61,8 +61,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The sums of columns of the rows that a work-group has: in registers where each work-item keeps its vectors of a row, in the memory of
-    /// the result elsewhere, where they stay in a near cache.
+    /// Initializes the column sums over a work-group's rows. They are in registers if each work-item keeps its vectors of a row. Otherwise
+    /// they are in the memory of the result, which stays in a near cache.
     fn begin_columns(&mut self) {
         for (y, id) in self.job.outputs.clone().into_iter().enumerate() {
             if !self.job.is_column(self.nodes, id) {
@@ -85,7 +85,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Adds the elements of vector `u`, at `i`, to the sums of their columns.
+    /// Adds the elements of vector `u`, at index `i`, to their column sums.
     fn add_to_columns(&mut self, pass: usize, tail: bool) {
         for id in self.columns(pass) {
             let arg = self.nodes.all[id].args[0];
@@ -115,8 +115,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// What of a pass is worth keeping for later ones that need it: costly functions, and in registers what later passes begin with, or
-    /// elements where those are fewer.
+    /// Selects the values of a pass to keep for later passes. These are costly functions. In registers, they are also the values from which
+    /// later passes start, or the elements if there are fewer of those.
     fn worth_keeping(&self, pass: usize, roots: &[usize]) -> Vec<usize> {
         let (most, elements) = match self.form.keep {
             Keep::Nothing => return Vec::new(),
@@ -131,7 +131,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The values of elements known after a pass that nodes of later passes are computed from.
+    /// Returns the elementwise values known after a pass from which nodes of later passes are computed.
     fn begins(&self, pass: usize, roots: &[usize]) -> Vec<usize> {
         let known = [self.cone(roots, &self.kept), self.kept.clone()].concat();
         let still = |id: usize| self.leaf(id).is_some_and(|i| self.still(i));
@@ -155,11 +155,11 @@ impl Emitter<'_> {
         let known = [self.kept.as_slice(), &new].concat();
         let needed = self.cone(&later, &known);
         let room = most.saturating_sub(self.kept.len());
-        // What was computed last took most to compute.
+        // Values computed last are the most expensive.
         new.into_iter().rev().filter(|id| needed.contains(id)).take(room).collect()
     }
 
-    /// The reductions of a pass with their arguments.
+    /// Returns the reductions of a pass with their arguments.
     fn reductions(&self, pass: usize) -> Vec<(usize, Reduction, usize)> {
         let computed = self.all.iter().filter(|id| self.job.computes(self.nodes, **id));
         let parts = computed.filter_map(|id| match self.nodes.kind(*id) {
@@ -169,13 +169,13 @@ impl Emitter<'_> {
         parts.filter(|(_, _, arg)| self.pass(*arg) == pass).collect()
     }
 
-    /// The outputs with a value for each element that a pass writes.
+    /// Returns the outputs with one value per element that a pass writes.
     fn outputs(&self, pass: usize) -> Vec<usize> {
         let whole = |id: usize| !self.job.is_row(self.nodes, id) && !self.job.is_column(self.nodes, id);
         self.job.outputs.iter().copied().filter(|id| whole(*id) && self.pass(*id) == pass).collect()
     }
 
-    /// The sums of columns whose arguments a pass computes.
+    /// Returns the column sums whose arguments a pass computes.
     fn columns(&self, pass: usize) -> Vec<usize> {
         let all = self.job.columns(self.nodes).into_iter();
         all.filter(|id| self.pass(self.nodes.all[*id].args[0]) == pass).collect()
@@ -186,7 +186,7 @@ impl Emitter<'_> {
         self.reductions(pass).iter().map(|r| r.2).chain(self.outputs(pass)).chain(columns).collect()
     }
 
-    /// Accumulators of each reduction in a pass. A short body waits for its last addition, a long one does not.
+    /// Returns the number of accumulators per reduction in a pass. A short body waits for its last addition, a long one does not.
     fn accumulators(&self, roots: &[usize]) -> usize {
         let nodes = self.cone(roots, &self.kept);
         let costly = nodes.iter().any(|id| !self.kept.contains(id) && self.nodes.kind(*id).is_costly());
@@ -198,7 +198,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// One walk along a row: the reductions whose arguments are known, and the outputs.
+    /// Emits one walk along a row: the reductions whose arguments are known, and the outputs.
     fn row_pass(&mut self, pass: usize) {
         let (reductions, outputs, mut roots) = (self.reductions(pass), self.outputs(pass), self.roots(pass));
         if roots.is_empty() {
@@ -251,8 +251,8 @@ impl Emitter<'_> {
         self.joined(&reductions, count);
     }
 
-    /// The leaves whose elements of the next row a kernel that adds up columns loads while it computes with this one's: its work-groups have
-    /// many rows each, and each row waits for its own sums.
+    /// Returns the leaves to prefetch: a kernel with column sums loads the next row's elements while it processes the current row. Its
+    /// work-groups have many rows each, and each row waits for its own sums.
     pub(super) fn loaded_ahead(&self) -> Vec<usize> {
         let many = self.job.columns > 0
             && self.form.outer == Some(1)
@@ -261,7 +261,7 @@ impl Emitter<'_> {
         (0..self.form.leaves.len()).filter(unit).collect()
     }
 
-    /// Loads a row's vectors into `n0`, `n1`, …, where there is such a row; `behind` is what leads to it from the offsets of leaf `i`.
+    /// Loads a row's vectors into `n0`, `n1`, … if the row exists. `behind` returns the row's offset in leaf `i`.
     fn load_row(&mut self, there: &str, behind: impl Fn(usize) -> String) {
         let leaves = self.loaded_ahead();
         if leaves.is_empty() {
@@ -279,8 +279,8 @@ impl Emitter<'_> {
         self.out += "}\n}\n";
     }
 
-    /// Asks for the next row's elements while this one's are computed with: on processors the first pass waits for memory, and those behind it
-    /// leave memory idle.
+    /// Prefetches the next row's elements during the current row. On CPUs, the first pass waits for memory, and the later passes leave
+    /// memory idle.
     fn ahead(&mut self, pass: usize) {
         if pass != 1 || self.form.keep != Keep::Memory || self.form.outer != Some(1) {
             return;
@@ -292,7 +292,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The head of the loop over an item's vectors, of which `count` are taken at a time.
+    /// Emits the head of the loop over a work-item's vectors, `count` at a time.
     fn vectors(&mut self, count: usize) {
         self.out += &match (self.form.keep, count) {
             (Keep::Registers(_), _) => {
@@ -307,8 +307,8 @@ impl Emitter<'_> {
         self.out += "const int lanes = VW;\n";
     }
 
-    /// Roots of the first pass with the elements that only later ones need, and what of them is kept: all of a row's elements are asked for
-    /// before anything waits for a reduction. `None` where registers do not hold them.
+    /// Returns the roots of the first pass, including elements that only later passes need, and which of them are kept. All elements of a
+    /// row are requested before anything waits for a reduction. `None` if the registers do not suffice.
     fn read_early(&self, roots: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
         let Keep::Registers(most) = self.form.keep else { return None };
         let later: Vec<usize> = (1..=self.passes()).flat_map(|pass| self.roots(pass)).collect();
@@ -320,7 +320,7 @@ impl Emitter<'_> {
         (keep.len() <= most).then_some((with, keep))
     }
 
-    /// The results of a pass's reductions from the accumulators of all items; sums in pairs.
+    /// Emits the results of a pass's reductions from the accumulators of all work-items. Sums are combined in pairs.
     fn joined(&mut self, reductions: &[(usize, Reduction, usize)], count: usize) {
         let share = |id: usize, how: Reduction| {
             let mut parts: Vec<String> = (0..count).map(|u| format!("s{id}[{u}]")).collect();
@@ -362,13 +362,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// The place of the next reduction in a kernel's local memory.
+    /// Returns the slot of the next reduction in the kernel's local memory.
     fn site(&mut self) -> usize {
         self.sites += 1;
         self.sites - 1
     }
 
-    /// The lanes behind the last whole vector go into the reductions one by one.
+    /// Adds the elements after the last whole vector to the reductions one by one.
     fn rest(&mut self, reductions: &[(usize, Reduction, usize)]) {
         for (id, how, arg) in reductions {
             let add = match how {

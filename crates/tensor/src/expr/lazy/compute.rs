@@ -1,4 +1,4 @@
-//! Runs what waited, and puts it on the tape.
+//! Computes deferred ops and records them on the tape.
 
 use super::super::node::{Kind, Nodes};
 use super::super::{backward, gradients_of, needed, run, show};
@@ -15,40 +15,40 @@ use crate::{DType, Error, Layout, Result, Shape, Tensor};
 use netcl_device::Buffer;
 use netcl_device::deferred::Promise;
 
-/// What is computed of a group.
+/// The computation of a group.
 struct Work<'a> {
     group: &'a Group,
     nodes: Nodes,
-    /// Results that somebody has kept, and where they are to lie.
+    /// Results that are still in use, with their buffers.
     kept: Vec<(&'a Entry, Buffer)>,
     roots: Vec<usize>,
     to: Vec<Tensor>,
-    /// Numbers in the group of the inputs of `nodes`, and those off the tape.
+    /// Indices in the group of the inputs of `nodes`, and the inputs off the tape.
     numbers: Vec<usize>,
     plain: Vec<Tensor>,
-    /// Which products somebody has kept.
+    /// Marks the products that are still in use.
     shared: Vec<bool>,
     sources: Vec<String>,
-    /// Computed on the host.
+    /// Whether the tree is computed on the host.
     on_host: bool,
 }
 
-/// Elements of a node at most that the host computes.
+/// Maximum number of elements of a node that the host computes.
 const SMALL: usize = 1 << 14;
 
-/// A product whose kernel goes on with what follows.
+/// A product whose kernel also computes the ops after it.
 struct Host {
-    /// Number among the group's products, and among the inputs of the tree.
+    /// Index in the group's products, and index in the inputs of the tree.
     product: usize,
     input: usize,
-    /// Which results it makes; the first is C.
+    /// Indices of the results that it computes. The first is C.
     makes: Vec<usize>,
-    /// Whether the product itself is wanted.
+    /// Whether the product itself is stored.
     stored: bool,
     epilogue: Epilogue,
 }
 
-/// Computes what is still wanted of a group and puts it on the tape; tree and kernels as text, if that is asked for.
+/// Computes the results of a group that are still in use, and records them on the tape. With `explain`, returns tree and kernels as text.
 pub(super) fn compute(mut group: Group, explain: bool, host: bool) -> Result<Option<String>> {
     let shown = group.device.settings().debug.iter().any(|word| word == "fuse");
     let (device, layer) = (group.device.clone(), group.layer);
@@ -68,7 +68,7 @@ pub(super) fn compute(mut group: Group, explain: bool, host: bool) -> Result<Opt
     if let Some(text) = text.as_ref().filter(|_| shown) {
         tracing::info!("{}:\n{text}", group.ops.join(", "));
     }
-    // A product that was not stored is on the tape without its memory.
+    // A product that was not stored is recorded on the tape without memory.
     if let Some(input) = unstored {
         group.inputs[input] = group.inputs[input].without_memory()?;
     }
@@ -83,13 +83,13 @@ pub(super) fn compute(mut group: Group, explain: bool, host: bool) -> Result<Opt
     Ok(text)
 }
 
-/// A result on the tape: its number, node and tensor.
+/// A result on the tape: its index, node and tensor.
 type Recorded = (usize, usize, WeakTensor);
 
-/// What makes the gradient of a tensor of a shape of that of its node.
+/// Converts the gradient of a node to the gradient of its tensor, which has the given shape.
 type Back = fn(&Tensor, &Shape) -> Result<Tensor>;
 
-/// The gradients of a group's inputs.
+/// Computes the gradients of a group's inputs.
 fn gradients(
     nodes: Nodes,
     results: &[Recorded],
@@ -99,7 +99,7 @@ fn gradients(
     let used = results.iter().filter_map(|(slot, root, _)| Some((*root, seen(dys.get(*slot)?.as_ref()?))));
     let (roots, dys): (Vec<usize>, Vec<Tensor>) = used.unzip();
     let dys: Vec<&Tensor> = dys.iter().collect();
-    // Results whose own gradient somebody asked for get it from the rest of the tree too.
+    // Results with `retain_grad` also receive gradients from the rest of the tree.
     let asked = results.iter().filter_map(|(_, root, x)| Some((*root, x.upgrade()?)));
     let asked: Vec<(usize, Tensor)> = asked.filter(|(_, x)| x.retains_grad()).collect();
     let nodes_asked: Vec<usize> = asked.iter().map(|(root, _)| *root).collect();
@@ -132,7 +132,7 @@ fn record_product(product: Product) -> Result<()> {
 
 impl<'a> Work<'a> {
     fn of(group: &'a Group) -> Self {
-        // Before this takes handles of its own.
+        // Must run before this function takes additional handles.
         let shared = group.products.iter().map(|product| group.inputs[product.input].is_shared()).collect();
         let kept = group.entries.iter().filter_map(|entry| Some((entry, entry.buffer.upgrade()?)));
         let kept: Vec<(&Entry, Buffer)> = kept.collect();
@@ -147,13 +147,13 @@ impl<'a> Work<'a> {
         Self { group, nodes, kept, roots, to, numbers, plain, shared, sources: Vec::new(), on_host: false }
     }
 
-    /// What is on the tape.
+    /// Returns the results that are on the tape.
     fn results(&self) -> Vec<Recorded> {
         let all = self.kept.iter().zip(&self.roots);
         all.filter_map(|((entry, _), root)| Some((entry.slot?, *root, entry.tensor.clone()))).collect()
     }
 
-    /// Computes all of it. The input of the group that is a product and was not stored, if there is one.
+    /// Computes all results. Returns the index of the input that is a product and was not stored, if there is one.
     fn run(&mut self) -> Result<Option<usize>> {
         let host = self.host()?;
         let mut written: Vec<Buffer> = self.kept.iter().map(|(_, buffer)| buffer.clone()).collect();
@@ -180,7 +180,7 @@ impl<'a> Work<'a> {
         done.map(|()| unstored)
     }
 
-    /// Whether the host can compute it: few elements of floats, and no product.
+    /// Returns whether the host can compute the group: few float elements, and no product.
     fn is_small(&self) -> bool {
         let floats = self.plain.iter().chain(&self.to).all(|x| x.dtype().is_float());
         floats
@@ -188,7 +188,7 @@ impl<'a> Work<'a> {
             && self.nodes.all.iter().all(|node| node.shape.count() <= SMALL)
     }
 
-    /// All of it by the interpreter.
+    /// Computes all results with the interpreter.
     fn interpreted(&self) -> Result<()> {
         let read = |x: &Tensor| -> Result<Array> {
             let data = x.to_vec()?.into_iter().map(f64::from).collect();
@@ -221,7 +221,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// A product with what follows it.
+    /// Computes a product together with the ops after it.
     fn product(&self, host: &Host) -> Result<()> {
         let roots: Vec<usize> = host.makes.iter().map(|i| self.roots[*i]).collect();
         let to: Vec<Tensor> = host.makes.iter().map(|i| self.to[*i].clone()).collect();
@@ -243,7 +243,7 @@ impl<'a> Work<'a> {
         computed(&self.group.products[host.product], &to[0], Some(&tree))
     }
 
-    /// The last product that can take over what follows it.
+    /// Returns the last product whose kernel can include the ops after it.
     fn host(&self) -> Result<Option<Host>> {
         for (at, product) in self.group.products.iter().enumerate().rev() {
             let Some(input) = self.numbers.iter().position(|i| *i == product.input) else { continue };
@@ -255,7 +255,7 @@ impl<'a> Work<'a> {
             };
             let mut makes: Vec<usize> = (0..self.roots.len()).filter(|i| uses(self.roots[*i])).collect();
             let dtype = self.plain[input].dtype();
-            // C is of the product's type.
+            // C has the product's type.
             let Some(first) = makes.iter().position(|i| self.to[*i].dtype() == dtype) else { continue };
             makes.swap(0, first);
             let stored = self.shared[at] || self.backward_reads(input)?;
@@ -274,7 +274,7 @@ impl<'a> Work<'a> {
         Ok(None)
     }
 
-    /// Whether the gradient of what is on the tape is made of the values of an input.
+    /// Returns whether the backward reads the values of an input.
     fn backward_reads(&self, input: usize) -> Result<bool> {
         let kept = self.kept.iter().zip(&self.roots).zip(&self.to);
         let on_tape: Vec<(usize, &Tensor)> =
@@ -291,11 +291,11 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Computes a product as its node lies.
+/// Computes a product in the layout of its node.
 fn computed(product: &Product, y: &Tensor, tree: Option<&Tree<'_>>) -> Result<()> {
     match (&product.term, product.of.as_slice()) {
         (Term::Product, [x, w, bias @ ..]) => matmul::linear_into(y, (x, w, bias.first()), tree),
         (term, [x, w, bias]) => convolution(term)?.computed(y, [x, w, bias], tree),
-        _ => Err(Error::internal("lazy: a product of fewer tensors than it has")),
+        _ => Err(Error::internal("lazy: a product has too few inputs")),
     }
 }

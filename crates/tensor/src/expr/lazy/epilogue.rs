@@ -1,4 +1,4 @@
-//! What follows a product, as text for the product's kernel.
+//! Generates the epilogue of a product's kernel from the ops after the product.
 
 use super::super::emit::filled;
 use super::super::node::{Kind, Nodes, trimmed, unary_of};
@@ -6,28 +6,28 @@ use crate::{DType, Shape, Tensor};
 use netcl_kernel::Text;
 use std::fmt::Write as _;
 
-/// Further results that a kernel writes beside C, and tensors that it reads, at most.
+/// Maximum number of additional results that a kernel writes, and of tensors that it reads.
 const OUTPUTS: usize = 4;
 const INPUTS: usize = 8;
 
-/// How an input lies beside the product.
+/// Shape of an input relative to the product.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
-    /// An element for each of its elements, without gaps.
+    /// One element per element of the product, dense.
     Element,
-    /// One for each column, or each row.
+    /// One per column, or per row.
     Column,
     Row,
-    /// One for all.
+    /// A single element.
     One,
 }
 
-/// An expression of a product in words of OpenCL C.
+/// An expression of a product in OpenCL C.
 pub(super) struct Epilogue {
     pub functions: Text,
     pub parameters: Text,
     pub arguments: Text,
-    /// Numbers of the tree's inputs that it reads.
+    /// Indices of the tree's inputs that it reads.
     pub inputs: Vec<usize>,
     pub scalars: Vec<f32>,
 }
@@ -49,8 +49,8 @@ fn place(x: &Tensor, product: &Shape) -> Option<Place> {
 }
 
 impl Epilogue {
-    /// What makes `roots` of the product that input number `product` is: the first is what C becomes, those behind it are written beside.
-    /// `None` where the product's kernel has not all that they need in one place.
+    /// Builds the epilogue that computes `roots` from the product, which is input number `product`. The first root becomes C, the others
+    /// are additional results. `None` if the product's kernel cannot provide all values that they need in one place.
     pub fn of(nodes: &Nodes, roots: &[(usize, DType)], product: usize, inputs: &[Tensor]) -> Option<Self> {
         let (shape, dtype) = (inputs[product].shape(), inputs[product].dtype());
         let ids: Vec<usize> = roots.iter().map(|(root, _)| *root).collect();
@@ -89,7 +89,7 @@ struct Writer<'a> {
     nodes: &'a Nodes,
     product: usize,
     inputs: &'a [Tensor],
-    /// Nodes that are read, the inputs that they are, and how those lie.
+    /// Nodes that are read, with their inputs and shapes.
     read: Vec<(usize, usize, Place)>,
     roots: &'a [(usize, DType)],
     scalars: Vec<f32>,
@@ -97,7 +97,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Parameters, and the same as arguments.
+    /// Returns the parameters, and the same list as arguments.
     fn parameters(&self) -> (String, String) {
         let (mut parameters, mut arguments) = (String::new(), String::new());
         // Writing to a String cannot fail.
@@ -120,7 +120,7 @@ impl Writer<'_> {
         (parameters, arguments)
     }
 
-    /// `tree_warm`: asks for what a row's elements from `at` on will need, where a processor is to be asked ahead.
+    /// Generates `tree_warm`, which prefetches the values for a row's elements from `at` on, on CPUs.
     fn warm(&self) -> String {
         let mut out = String::from("static inline void tree_warm(ulong at TREE_PARAMETERS) {\n");
         for (at, _) in self.read.iter().enumerate().filter(|(_, read)| read.2 == Place::Element) {
@@ -129,7 +129,7 @@ impl Writer<'_> {
         out + "}\n"
     }
 
-    /// `tree_v` for vectors, `tree_1` for one element, which takes all lanes.
+    /// Generates `tree_v` for vectors, or `tree_1` for one element, which fills all lanes.
     fn function(&mut self, vector: bool) -> String {
         let (what, name) = if vector { ("FV", "tree_v") } else { ("float", "tree_1") };
         let mut out = format!(

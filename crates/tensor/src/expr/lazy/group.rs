@@ -1,4 +1,4 @@
-//! Ops that wait, as one tree of several results.
+//! Deferred ops, as one tree with several results.
 
 use super::super::node::{Kind, Nodes, trimmed};
 use super::{images, term};
@@ -10,53 +10,53 @@ use netcl_device::driver::Access;
 use netcl_device::{Buffer, WeakBuffer};
 use std::collections::{HashMap, HashSet};
 
-/// Ops in a group, and tensors that it reads, at most: kernels of more take registers that they do not have, and arguments.
+/// Maximum number of ops in a group, and of tensors that it reads. Larger kernels would need too many registers and arguments.
 const OPS: usize = 64;
 const INPUTS: usize = 16;
 
-/// The result of an op, which whoever called it holds.
+/// The result of an op, which the caller may hold.
 pub(super) struct Entry {
     pub buffer: WeakBuffer,
     layout: Layout,
     pub dtype: DType,
     pub node: usize,
-    /// Which result it is on the tape.
+    /// Index of the result on the tape.
     pub slot: Option<usize>,
     pub tensor: WeakTensor,
 }
 
-/// A product that waits: an input of the tree that is not there yet.
+/// A deferred product: an input of the tree that is not computed yet.
 pub(super) struct Product {
     pub op: &'static str,
     pub term: Term,
-    /// x, w and perhaps a bias.
+    /// Inputs: x, w and an optional bias.
     pub of: Vec<Tensor>,
-    /// Which input it is.
+    /// Its index in the tree's inputs.
     pub input: usize,
     node: usize,
     pub later: Option<Later>,
 }
 
-/// What waits on a device.
+/// The deferred ops of a device.
 pub(super) struct Group {
     pub device: Device,
     pub layer: u32,
-    /// Whether tensors are images `(N, C, H, W)` and nodes `(N, H, W, C)`.
+    /// Whether tensors are images in the order `(N, C, H, W)` and nodes `(N, H, W, C)`.
     images: bool,
     pub nodes: Nodes,
     pub inputs: Vec<Tensor>,
     pub products: Vec<Product>,
-    /// Numbers of the inputs' buffers.
+    /// Numbers of the input buffers.
     read: HashSet<u64>,
     pub entries: Vec<Entry>,
-    /// Entries by the numbers of their buffers.
+    /// Entries by the number of their buffer.
     by_buffer: HashMap<u64, usize>,
-    /// Where those are on the tape that take gradients.
+    /// Place on the tape of the results that need gradients.
     pub later: Option<Later>,
     pub ops: Vec<&'static str>,
 }
 
-/// Whether an element-wise op's result is an image whose channels are neighbours, as one of its inputs is.
+/// Returns whether an elementwise op's result is an image with adjacent channels, like one of its inputs.
 fn is_of_images(term: &Term, inputs: &[&Tensor]) -> bool {
     if !term.is_elementwise() || !inputs.iter().any(|x| images::is_image(x.layout())) {
         return false;
@@ -69,18 +69,18 @@ fn broadcast(inputs: &[&Tensor]) -> Result<Shape> {
     inputs.iter().try_fold(Shape::default(), |shape, x| shape.broadcast(x.shape(), ""))
 }
 
-/// What an operand is.
+/// Kind of an operand.
 enum Operand {
-    /// A value that waits, and whether it is all of that: without, no gradient flows into it from here.
+    /// A deferred value, and whether the operand shares its place on the tape. If it does not, no gradient flows from here.
     Waits(usize, bool),
-    /// Memory.
+    /// Computed memory.
     There,
-    /// Memory that is not written yet, seen in another way than its op left it: the op has to run first.
+    /// A view of deferred memory that differs from the op's result. The op must run first.
     View,
 }
 
 impl Group {
-    /// For a group that begins with this op.
+    /// Starts a group with this op.
     pub fn new(device: &Device, term: &Term, inputs: &[&Tensor]) -> Self {
         Self {
             device: device.clone(),
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// The product that `x` is the memory of.
+    /// Returns the product whose result is `x`.
     fn product(&self, x: &Tensor) -> Option<&Product> {
         let same = |product: &&Product| self.inputs[product.input].storage().same(x.storage());
         self.products.iter().find(same)
@@ -117,39 +117,39 @@ impl Group {
             return Operand::There;
         };
         let same = *x.layout() == entry.layout && x.dtype() == entry.dtype;
-        // Rows that a reduction left broadcast as the tensor does, which may have lost axes.
+        // Rows that a reduction left are broadcast like the tensor, which may have lost axes.
         let alike = trimmed(self.nodes.shape(entry.node)) == trimmed(&self.shape_of(x));
         let slot = self.later.as_ref().and_then(|later| later.slot_of(x));
         let own = slot.is_some() && slot == entry.slot;
         match x.requires_grad() {
-            // A view, or somebody else's place on the tape over the same memory.
+            // A view, or another place on the tape for the same memory.
             _ if !same || !alike => Operand::View,
             true if !own => Operand::View,
             gradient => Operand::Waits(entry.node, gradient || entry.slot.is_none()),
         }
     }
 
-    /// A tensor's shape as its node has it.
+    /// Returns a tensor's shape in its node's order of axes.
     fn shape_of(&self, x: &Tensor) -> Shape {
         if self.images { images::nodes_shape(x) } else { x.shape().clone() }
     }
 
-    /// What sees a tensor as its node is read and written, off the tape.
+    /// Returns the function that views a tensor in its node's order of axes, off the tape.
     pub fn views(&self) -> fn(&Tensor) -> Tensor {
         if self.images { images::as_nodes } else { Tensor::detach }
     }
 
-    /// That of a tensor.
+    /// Views a tensor in its node's order of axes.
     pub fn as_node(&self, x: &Tensor) -> Tensor {
         self.views()(x)
     }
 
-    /// What makes the gradient of a tensor of this shape of that of its node.
+    /// Returns the function that converts the gradient of a node to the gradient of its tensor, which has the given shape.
     pub fn gradients(&self) -> fn(&Tensor, &Shape) -> Result<Tensor> {
         if self.images { images::gradient } else { |grad, shape| grad.reshape(shape) }
     }
 
-    /// Memory for a result of this shape, and the tensor that it is.
+    /// Allocates a result of this shape, and returns its tensor.
     fn result(&self, shape: Shape, dtype: DType) -> Result<Tensor> {
         let y = match self.images {
             true => {
@@ -162,7 +162,7 @@ impl Group {
         Ok(y)
     }
 
-    /// Whether the op's axes are those of the group.
+    /// Returns whether the op's axes match those of the group.
     fn suits(&self, term: &Term, inputs: &[&Tensor]) -> bool {
         let convolution = matches!(term, Term::Convolution { .. });
         if !self.images {
@@ -173,12 +173,12 @@ impl Group {
         }
         let waits = |x: &&Tensor| matches!(self.operand(x), Operand::Waits(..));
         let Ok(shape) = broadcast(inputs) else { return false };
-        // Values of channels as they broadcast, and what is made of them.
+        // Channel values as they are broadcast, and values computed from them.
         images::is_line(&shape)
             || shape.rank() == 4 && (inputs.iter().any(waits) || is_of_images(term, inputs))
     }
 
-    /// Whether an op of these inputs can wait in this group. A product waits for nothing.
+    /// Returns whether an op with these inputs can be deferred in this group. A product cannot follow deferred ops.
     pub fn takes(&self, device: &Device, term: &Term, inputs: &[&Tensor]) -> bool {
         let room = self.ops.len() < OPS && self.inputs.len() + inputs.len() <= INPUTS;
         let ready = |x: &&Tensor| match self.operand(x) {
@@ -189,7 +189,7 @@ impl Group {
         room && self.device.same(device) && self.suits(term, inputs) && inputs.iter().all(ready)
     }
 
-    /// Adds a product; its result, which is written later.
+    /// Adds a product. Returns its result, which is computed later.
     fn add_product(&mut self, op: &'static str, term: &Term, inputs: &[&Tensor]) -> Result<Tensor> {
         let (shape, dtype) = term::result(op, term, inputs)?;
         let mut y = self.result(shape, dtype)?;
@@ -206,7 +206,7 @@ impl Group {
         Ok(y)
     }
 
-    /// Adds an op; its result, which is written later.
+    /// Adds an op. Returns its result, which is computed later.
     pub fn add(&mut self, op: &'static str, term: &Term, inputs: &[&Tensor]) -> Result<Tensor> {
         if term.is_product() {
             return self.add_product(op, term, inputs);
@@ -252,7 +252,7 @@ impl Group {
         Ok(self.nodes.input(number, &self.shape_of(x)))
     }
 
-    /// Whether the group has to be computed before a command that uses `buffer` so.
+    /// Returns whether the group must be computed before a command that accesses `buffer` in this way.
     pub fn meets(&self, buffer: &Buffer, access: Access) -> bool {
         let number = buffer.number();
         let product = |p: &Product| self.inputs[p.input].storage().number() == number;

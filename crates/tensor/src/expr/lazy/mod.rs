@@ -1,9 +1,9 @@
-//! Ops that wait for others and become one kernel with them: [`lazy`].
+//! Deferred ops that are fused into one kernel: [`lazy`].
 //!
-//! Within a scope an op that is a node of a tree ([`Term`]) allocates its result and grows the tree. The tree is computed, and put on the
-//! tape as one op, before a command of the thread uses a result, or overwrites what the tree reads; when a backward begins; when it
-//! is large; and at the end of the scope. Results that nobody has kept by then are never stored. A product waits too, and what
-//! follows it element by element becomes its epilogue.
+//! Within a scope, an op that can be a tree node ([`Term`]) allocates its result and extends the tree. The tree is computed, and recorded
+//! on the tape as one op, at these points: before a command of the thread uses a result or overwrites an input of the tree, when a backward
+//! begins, when the tree is large, and at the end of the scope. Results that are no longer referenced by then are never stored. A product
+//! is deferred too, and the elementwise ops after it become its epilogue.
 
 mod compute;
 mod epilogue;
@@ -23,24 +23,24 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-/// Runs `f`, in which element-wise ops, comparisons, choices, conversions between floats, reductions over the last axes and softmax wait
-/// for others on this thread and become one kernel with them, forward and backward. What follows [`linear`](crate::ops::matmul::linear) or
-/// the product with a matrix is part of the product's kernel, where that takes expressions.
+/// Runs `f` and fuses its ops on this thread, forward and backward. Elementwise ops, comparisons, selections, conversions between floats,
+/// reductions over the last axes and softmax are deferred and become common kernels. Ops after [`linear`](crate::ops::matmul::linear) or a
+/// product with a matrix become part of the product's kernel, if it supports expressions.
 ///
-/// Ops are called as ever and their errors come from them. A result is there when something uses it: an op that is no tree, a view, the
-/// host, a backward, the end of the scope. Results that are dropped before that are never stored, which is where the time is saved; those
-/// that are kept are further results of the same kernel. A scope within a scope is part of it.
+/// Ops are called as usual, and their errors are reported at the call. A result is computed when something uses it: an op that is not a
+/// tree node, a view, the host, a backward, or the end of the scope. Results that are dropped before that are never stored, which saves the
+/// time. Results that are kept are additional results of the same kernel. A nested scope is part of the outer scope.
 ///
-/// Differences to the same ops without it: values between nodes are f32 and not rounded to the storage type; results agree within
-/// rounding, and are the same for every run. Errors of the device come from the op that needed the result. The backward computes what
-/// it needs of a tree's values again from what the tree read.
+/// Differences from the same ops outside of a scope: values between nodes are f32 and not rounded to the storage type, so results agree
+/// within rounding. They are the same in every run. Device errors are reported by the op that needed the result. The backward recomputes
+/// the tree's values from the tree's inputs.
 ///
 /// ```
 /// use netcl_tensor::{DType, Device, Settings, Tensor, lazy};
 /// # fn main() -> netcl_tensor::Result<()> {
 /// let device = Device::open("sim", &Settings::default())?;
 /// let x = Tensor::from_f32(&device, [2, 2], &[0.0, 1.0, 2.0, 3.0], DType::F32)?;
-/// // One kernel, not three.
+/// // Launches one kernel instead of three.
 /// let y = lazy(|| x.add_scalar(1.0)?.square()?.mul(&x))?;
 /// assert_eq!(y.to_vec()?, [0.0, 4.0, 18.0, 48.0]);
 /// # Ok(())
@@ -48,12 +48,12 @@ use std::rc::Rc;
 /// ```
 ///
 /// # Errors
-/// Those of `f`; what the device says when the rest is computed.
+/// Errors of `f`, and device errors while the rest is computed.
 pub fn lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     scoped(Lazy::start(), f).map(|(out, _)| out)
 }
 
-/// [`lazy`] with what it made of the ops: every tree with the kernels that computed it, as text.
+/// Like [`lazy`]. Also returns every tree with the kernels that computed it, as text.
 ///
 /// # Errors
 /// As [`lazy`].
@@ -63,13 +63,13 @@ pub fn explain_lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, String)> {
 
 fn scoped<R>(scope: Lazy, f: impl FnOnce() -> Result<R>) -> Result<(R, Vec<String>)> {
     let out = f();
-    // What the closure has left elsewhere is computed also where it fails.
+    // Deferred results of the closure are computed even if it fails.
     let finished = scope.ended();
     Ok((out?, finished?))
 }
 
-/// Runs `f`, in which captured graphs compute every op by itself: for steps of which some run as they are called and some are replayed, and
-/// all are to have the same bits. [`lazy`] scopes that `f` asks for stay lazy.
+/// Runs `f`, in which captured graphs do not fuse ops. Use it if some steps run eagerly and some are replayed, and all must have the same
+/// bits. Explicit [`lazy`] scopes within `f` stay lazy.
 pub fn unfused<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -81,18 +81,18 @@ pub fn unfused<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// A lazy scope of this thread for callers that have no closure: from [`Lazy::start`] to [`Lazy::finish`]. Dropped without that, as by
-/// an error, it computes nothing more: what waits then can be used no more.
+/// A lazy scope of this thread, for callers without a closure: from [`Lazy::start`] to [`Lazy::finish`]. If it is dropped before, for
+/// example after an error, pending results are not computed and can no longer be used.
 pub struct Lazy {
-    /// None within another scope.
+    /// `None` within another scope.
     own: Option<Before>,
-    /// Why what waited before could not be computed.
+    /// Error from computing the ops that were pending before.
     failed: Option<Error>,
-    /// Belongs to the thread.
+    /// Makes the scope specific to its thread.
     _thread: PhantomData<*const ()>,
 }
 
-/// What a scope replaced.
+/// State that a scope replaced.
 struct Before {
     waiting: Rc<Waiting>,
     around: Option<Rc<Waiting>>,
@@ -106,13 +106,13 @@ thread_local! {
 }
 
 impl Lazy {
-    /// Ops of this thread wait from now on.
+    /// Starts deferring ops of this thread.
     #[must_use]
     pub fn start() -> Self {
         Self::of(Waiting::default())
     }
 
-    /// The same, for a scope that tells at its end what it made of the ops: [`explained`](Self::explained).
+    /// Like [`Self::start`], for a scope that reports its trees and kernels at the end: [`explained`](Self::explained).
     #[must_use]
     pub fn start_explained() -> Self {
         let scope = Self::start();
@@ -122,16 +122,16 @@ impl Lazy {
         scope
     }
 
-    /// Computes what waits on this thread: for what another thread is to read.
+    /// Computes the deferred ops of this thread, so that another thread can read the results.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub fn settle() -> Result<()> {
         tape::settle()
     }
 
-    /// The scope of a step that is captured: what gradients need runs as it is called, and so do reductions, so that of the bits of a step as
-    /// it is called only roundings between element-wise ops are others. Without `fuse`, within [`unfused`] and in another scope it is none.
+    /// Starts the scope of a captured step. Ops that need gradients, and reductions, run as called. Compared with an eager step, only
+    /// roundings between elementwise ops differ. Without `fuse`, within [`unfused`], or in another scope, it has no effect.
     pub(crate) fn of_capture(fuse: bool) -> Self {
         match fuse && !UNFUSED.get() {
             true => Self::of(Waiting { captured: true, ..Waiting::default() }),
@@ -139,14 +139,14 @@ impl Lazy {
         }
     }
 
-    /// A scope whose trees of few elements are computed on the host, in f64: for what is computed once.
+    /// Starts a scope that computes small trees on the host in f64, for values that are computed once.
     pub(crate) fn on_host() -> Self {
         Self::of(Waiting { host: true, ..Waiting::default() })
     }
 
     fn of(waiting: Waiting) -> Self {
         let around = CURRENT.with_borrow(Clone::clone);
-        // A scope that was asked for is the same one in a captured step as outside of it.
+        // An explicit scope behaves the same inside and outside of a captured step.
         if around.as_ref().is_some_and(|around| waiting.captured || !around.captured) {
             return Self { own: None, failed: None, _thread: PhantomData };
         }
@@ -158,16 +158,16 @@ impl Lazy {
         Self { own: Some(Before { waiting, around, scope, deferred }), failed, _thread: PhantomData }
     }
 
-    /// Computes what waits and ends the scope. Within another one it is part of that.
+    /// Computes the deferred ops and ends the scope. A nested scope only ends; the outer scope computes its ops.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub fn finish(self) -> Result<()> {
         self.ended().map(drop)
     }
 
-    /// [`finish`](Self::finish), with every tree and the kernels that computed it as text; empty within another scope, and of a scope that was not
-    /// [started so](Self::start_explained).
+    /// Like [`finish`](Self::finish). Also returns every tree with the kernels that computed it, as text. The text is empty for a nested
+    /// scope, and for a scope that was not started with [`start_explained`](Self::start_explained).
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
@@ -200,7 +200,7 @@ impl Drop for Lazy {
     }
 }
 
-/// The ops of a scope that wait.
+/// The deferred ops of a scope.
 #[derive(Default)]
 struct Waiting {
     open: RefCell<Option<Group>>,

@@ -1,14 +1,14 @@
-//! What ops are in a tree.
+//! Converts ops to tree nodes.
 
 use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
 use crate::ops::conv::{Conv2d, Conv2dOptions};
 use crate::tape::Term;
 use crate::{DType, Error, Result, Shape, Tensor};
 
-/// The node of an op over nodes.
+/// Adds the node of an op.
 ///
 /// # Errors
-/// `Shape` where they do not broadcast.
+/// `Shape` if the shapes cannot be broadcast.
 pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usize> {
     match term {
         Term::Unary(name, scalars) => unary(nodes, name, scalars, args[0]),
@@ -34,7 +34,7 @@ pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usi
             binary(nodes, "div", e, sum)
         }
         Term::Product | Term::Convolution { .. } => {
-            Err(Error::internal("lazy: a product is no node of a tree"))
+            Err(Error::internal("lazy: a product cannot be a tree node"))
         }
         Term::LogSoftmax => {
             let [x, _, sum] = exponentials(nodes, args[0])?;
@@ -44,7 +44,8 @@ pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usi
     }
 }
 
-/// x less its maximum along the last axis, `e` to that, and the sum of those. The maximum cancels out, so that its gradient is 0.
+/// Adds x minus its maximum along the last axis, the exponential of that, and the sum of the exponentials. The maximum cancels out, so its
+/// gradient is 0.
 fn exponentials(nodes: &mut Nodes, x: usize) -> Result<[usize; 3]> {
     let largest = nodes.reduced(Reduction::Max, x, 1)?;
     let largest = nodes.made(Kind::Detach, &[largest])?;
@@ -63,12 +64,12 @@ fn binary(nodes: &mut Nodes, name: &str, a: usize, b: usize) -> Result<usize> {
     nodes.made(Kind::Binary(binary_row(name)?), &[a, b])
 }
 
-/// The mask of so many last axes.
+/// Returns the mask of the last `axes` axes.
 fn last(axes: usize) -> u32 {
     u32::MAX.checked_shr(32 - axes as u32).unwrap_or(0)
 }
 
-/// The op that such a term is of.
+/// Returns the convolution of a term.
 pub(super) fn convolution(term: &Term) -> Result<Conv2d> {
     let Term::Convolution { stride, padding, dilation, groups, bias } = *term else {
         return Err(Error::internal("lazy: not a convolution"));
@@ -76,10 +77,10 @@ pub(super) fn convolution(term: &Term) -> Result<Conv2d> {
     Ok(Conv2d::new(Conv2dOptions { stride, padding, dilation, groups }, bias))
 }
 
-/// Shape and type of an op's result.
+/// Returns shape and type of an op's result.
 ///
 /// # Errors
-/// `Shape` where the inputs do not broadcast.
+/// `Shape` if the inputs cannot be broadcast.
 pub(super) fn result(op: &str, term: &Term, inputs: &[&Tensor]) -> Result<(Shape, DType)> {
     let x = inputs[0];
     let together =
@@ -90,7 +91,7 @@ pub(super) fn result(op: &str, term: &Term, inputs: &[&Tensor]) -> Result<(Shape
         }
         Term::Binary(_) => (together(inputs)?, x.dtype()),
         Term::Compare(_) => (together(inputs)?, DType::Bool),
-        // As the op says it: the mask comes last.
+        // The op takes the mask last.
         Term::Where => (together(&[inputs[1], inputs[2], x])?, inputs[1].dtype()),
         Term::Cast(dtype) => (x.shape().clone(), *dtype),
         Term::Sum { axes, keep, dtype, .. } => (reduced(x.shape(), axes.len(), *keep), *dtype),

@@ -17,7 +17,7 @@ fn tensor(device: &Device, dims: &[usize], first: f32) -> Tensor {
     Tensor::from_f32(device, dims, &data, DType::F32).unwrap()
 }
 
-/// The result of `f` and how many kernels it launched.
+/// Returns the result of `f` and the number of kernels that it launched.
 fn counted<R>(device: &Device, f: impl FnOnce() -> R) -> (R, u64) {
     let before = device.launches();
     let out = f();
@@ -48,7 +48,7 @@ fn a_chain_is_one_kernel_forward_and_backward() {
         let (y, launches) = counted(&device, || lazy(|| chain(&leaves[0], &leaves[1])).unwrap());
         assert_eq!(launches, 1);
         close(&y, &expected);
-        // The gradient of x lies in rows, that of w is a sum over them: what is summed, and the sum.
+        // The gradient of x consists of rows, and that of w is a sum over them: one kernel for the terms, one for the sum.
         let ((), launches) = counted(&device, || y.backward_with(&dy).unwrap());
         assert!(launches <= 3, "{launches}");
         for (lazy, eager) in leaves.iter().zip(&eager) {
@@ -105,7 +105,7 @@ fn a_use_by_another_op_or_the_host_computes_what_waits() {
     .unwrap();
 }
 
-/// What a tree reads is what it was when the op was called, and what is written to a result stays.
+/// A tree reads the inputs as they were when the op was called, and writes to a result persist.
 #[test]
 fn writes_come_in_the_order_of_the_program() {
     let device = test_device().unwrap();
@@ -133,7 +133,7 @@ fn a_leaf_that_was_overwritten_is_an_error_in_the_backward() {
     x.set_f32(&[1.0; 4]).unwrap();
     let e = y.backward().unwrap_err();
     assert!(e.message().starts_with("backward of lazy: input 0 (x), a tensor of shape [4]"), "{e}");
-    // Results may change: the gradient is made of the inputs.
+    // Results may change, because the gradient depends only on the inputs.
     let y = lazy(|| x.square()).unwrap();
     y.set_f32(&[0.0; 4]).unwrap();
     y.backward_with(&Tensor::ones(&device, [4], DType::F32).unwrap()).unwrap();
@@ -148,7 +148,7 @@ fn gradients_flow_where_they_do_eagerly() {
         let stopped = a.detach().exp()?;
         let off = no_grad(|| a.sin())?;
         assert!(!stopped.requires_grad() && !off.requires_grad());
-        // A leaf over the same memory: its gradient ends there.
+        // A leaf over the same memory stops the gradient.
         let leaf = a.parameter("leaf");
         a.retain_grad();
         let y = a.mul(&stopped)?.add(&off.mul(&a)?)?.add(&leaf.square()?)?;
@@ -175,11 +175,11 @@ fn scopes_within_scopes_are_one() {
     assert_eq!(launches, 1);
     let e = x.exp().unwrap().add_scalar(1.0).unwrap();
     close(&y, &e.log().unwrap().add(&e).unwrap());
-    // Afterwards ops run as ever.
+    // Afterwards, ops run eagerly.
     assert_eq!(counted(&device, || x.exp().unwrap().neg().unwrap()).1, 2);
 }
 
-/// The message, whether an op waits or not.
+/// The message is the same for deferred and eager ops.
 #[test]
 fn errors_come_from_the_op_that_made_them() {
     let device = test_device().unwrap();
@@ -198,7 +198,7 @@ fn errors_come_from_the_op_that_made_them() {
         let (eager, waits) = (f().unwrap_err(), lazy(&f).unwrap_err());
         assert_eq!((eager.kind(), eager.message()), (waits.kind(), waits.message()));
     }
-    // What was left elsewhere by a scope that failed is there.
+    // Results of a failed scope that are still in use are computed.
     let mut kept = None;
     let failed = lazy(|| {
         kept = Some(x.exp()?);
@@ -217,7 +217,7 @@ fn what_was_never_computed_is_an_error() {
     drop(scope);
     let e = y.to_vec().unwrap_err();
     assert!(e.message().contains("lazy scope"), "{e}");
-    // Nor is what another thread has deferred.
+    // Ops deferred by another thread cannot be used either.
     let scope = Lazy::start();
     let y = x.exp().unwrap();
     let e = std::thread::scope(|s| s.spawn(|| y.neg().map(drop)).join().unwrap()).unwrap_err();
@@ -259,7 +259,7 @@ fn tensors_of_no_element_and_of_no_axis() {
     }
 }
 
-/// Results of 16 bits are rounded once.
+/// 16-bit results are rounded once.
 #[test]
 fn values_between_nodes_are_not_rounded() {
     for device in devices() {
@@ -293,14 +293,14 @@ fn a_step_is_captured_lazily_and_replays_its_bits() {
     let (graph, out) = Graph::capture(&device, step).unwrap();
     graph.replay().unwrap();
     assert_eq!(bytes(&out), bytes(&once));
-    // A plan puts several tensors into one buffer, whose parts memory checkers do not follow.
+    // A plan puts several tensors into one buffer. Memory checkers do not track such parts.
     if !device.settings().exact_memory {
         let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
         let (graph, out) = Graph::planned(&device, &plan, step).unwrap();
         graph.replay().unwrap();
         assert_eq!(bytes(&out), bytes(&once));
     }
-    // What waits when a capture begins is no part of it; what waits when a replay begins is computed before.
+    // Ops pending when a capture begins are not part of it; ops pending when a replay begins are computed first.
     let captured = lazy(|| {
         let before = x.exp()?;
         let (graph, y) = Graph::capture(&device, || before.add_scalar(1.0))?;
@@ -323,7 +323,7 @@ fn trees_are_shown() {
     }
 }
 
-/// Keeps what is logged.
+/// Collects log messages.
 #[derive(Default)]
 struct Log(std::sync::Arc<std::sync::Mutex<String>>);
 

@@ -1,11 +1,11 @@
-//! Sums of columns beside what lies along rows, in one kernel.
+//! Column sums and row reductions in one kernel.
 
 use super::*;
 
 type Single = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Tree = fn(&[Expr]) -> Result<Expr>;
 
-/// Gradients with a sum over rows: without a reduction of rows, and with one.
+/// Gradients with a sum over rows, with and without a row reduction.
 const PAIRS: [(&str, Single, Tree); 4] = [
     ("scaled relu", |x, w| x.mul(w)?.relu(), |t| t[0].mul(&t[1])?.relu()),
     (
@@ -30,7 +30,7 @@ const PAIRS: [(&str, Single, Tree); 4] = [
     ("softmax", |x, w| x.softmax(-1)?.mul(w), |t| t[0].softmax()?.mul(&t[1])),
 ];
 
-/// Rows from which on columns are added up beside the rows' reductions, on this device.
+/// Returns the number of rows from which this device computes column sums and row reductions in one kernel.
 fn many(device: &Device) -> usize {
     let capabilities = device.capabilities();
     16 * if capabilities.is_cpu() { 8 } else { capabilities.compute_units as usize }
@@ -71,7 +71,7 @@ fn sums_of_columns_agree_with_single_ops() {
     }
 }
 
-/// Rows that are no whole vectors in memory: sums of columns lie in memory between rows.
+/// If rows are not whole vectors, column sums are kept in memory between rows.
 #[test]
 fn sums_of_columns_of_a_part_of_a_matrix() {
     for device in small() {
@@ -85,7 +85,7 @@ fn sums_of_columns_of_a_part_of_a_matrix() {
     }
 }
 
-/// A sum over rows that the row's values themselves depend on is computed before them.
+/// A sum over rows that row values depend on is computed first.
 #[test]
 fn a_sum_of_columns_that_rows_need_comes_first() {
     for device in small() {

@@ -1,16 +1,16 @@
-//! Long rows that are few: their reductions are taken in parts, and one that needs another waits for all its parts.
+//! Few long rows: reductions are split into parts, and a dependent reduction waits for all parts.
 
 use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
 use super::random::{Batch, Draw, F32, check};
 use super::*;
 
-/// A value for each element from those before and a reduction of them, so that every reduction needs the one before.
+/// Adds a chain of elementwise values and reductions, in which every reduction depends on the one before.
 fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Result<usize> {
     let unary = |name: &str, s: f32| Ok(Kind::Unary(unary_row(name)?, [s.to_bits(), 0]));
     let n = nodes.shape(x).count() as f32;
     let mut v = x;
     for _ in 0..reductions {
-        // Over the row, or over all rows.
+        // Reduces the row, or all rows.
         let mask = if draw.next(4) == 0 { 0b11 } else { 0b01 };
         let (how, scale) = if draw.next(3) == 0 { (Reduction::Max, 1.0) } else { (Reduction::Sum, 4.0 / n) };
         let reduced = nodes.reduced(how, v, mask)?;
@@ -31,7 +31,7 @@ fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Res
     Ok(v)
 }
 
-/// Some chains over one input, each wanted as a whole, as a sum of each row, or as one number.
+/// Builds chains over one input. Each is a root as a whole, as a sum of each row, or as one number.
 fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> Batch {
     let mut draw = Draw::new(seed);
     let (rows, n) = (1 + draw.next(3), lengths.start + draw.next(lengths.len()));
@@ -39,7 +39,7 @@ fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> Batch {
     let shape = Shape::from([rows, n]);
     let x = nodes.input(0, &shape);
     let mut data = Array::from_fn(shape, |_| f64::from(draw.unit() - 0.5));
-    // One maximum far above the rest, in the last part of its row: its gradient is a derivative.
+    // A maximum far above the rest, in the last part of its row, so that its gradient is well defined.
     (0..rows).for_each(|row| data.data[row * n + n - 1 - draw.next(n / 16)] = 2.0 + row as f64 / 4.0);
     let mut roots = Vec::new();
     for _ in 0..2 {
@@ -68,16 +68,16 @@ fn dependent_reductions_of_long_rows_agree_with_the_interpreter() {
     }
 }
 
-/// The same for many seeds.
+/// Runs many seeds.
 #[test]
-#[ignore = "minutes: building kernels takes the time"]
+#[ignore = "takes minutes to build kernels"]
 fn two_hundred_trees_of_dependent_reductions_agree_with_the_interpreter() {
     for seed in 100..300 {
         check(&drawn(seed, 16_384..300_000), &test_device().unwrap(), seed);
     }
 }
 
-/// One number of a row of zeros with a 5 at its end, on both sides of the length from which rows are taken in parts.
+/// A row of zeros that ends with 5, for lengths below and above the limit for splitting rows.
 #[test]
 fn logsumexp_of_a_long_row_is_exact() {
     for device in devices() {
@@ -94,7 +94,7 @@ fn logsumexp_of_a_long_row_is_exact() {
     }
 }
 
-/// More rows than a card with few compute units needs, and fewer than an H200 has.
+/// More rows than a GPU with few compute units needs, and fewer than an H200 has compute units.
 #[test]
 fn rows_of_a_vocabulary_are_exact_on_a_large_card() {
     let device = Device::open("sim:h200", &Settings::default()).unwrap();
@@ -108,7 +108,7 @@ fn rows_of_a_vocabulary_are_exact_on_a_large_card() {
     }
 }
 
-/// A sum down the columns that needs another one, next to sums along the rows of the same elements.
+/// A sum over columns that depends on another one, next to sums over rows of the same elements.
 #[test]
 fn dependent_sums_of_columns_agree_with_single_ops() {
     type Single = fn(&Tensor, &Tensor) -> Result<Tensor>;
@@ -134,7 +134,7 @@ fn dependent_sums_of_columns_agree_with_single_ops() {
     }
 }
 
-/// Generated kernels declare that results share no memory with inputs, so such a call is refused.
+/// Generated kernels declare that results do not share memory with inputs, so such a call is rejected.
 #[test]
 fn a_tree_is_not_computed_over_its_input() {
     let device = test_device().unwrap();

@@ -1,5 +1,5 @@
-//! Random trees against their interpreter in f64, gradients against central differences. What fails is shrunk to the smallest part
-//! of the tree that does, and printed.
+//! Compares random trees with their interpreter in f64, and gradients with central differences. A failing tree is reduced to its smallest
+//! failing part and printed.
 
 use super::super::node::{Kind, Nodes, Reduction, binary_of, binary_row, unary_of};
 use super::super::{gradient_roots, run, show};
@@ -9,7 +9,7 @@ use crate::ops::elementwise::{BINARY, UNARY};
 use crate::ops::mask::COMPARISONS;
 use crate::{DType, Device, Result, Shape, Tensor, no_grad};
 
-/// Trees a kernel: building takes most of the time.
+/// Trees per kernel. Compiling takes most of the time.
 const BATCH: usize = 12;
 
 /// xorshift64*.
@@ -18,7 +18,7 @@ pub(super) struct Draw(u64);
 impl Draw {
     pub(super) fn new(seed: u64) -> Self {
         let mut draw = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        // The first numbers of near seeds are near.
+        // Skips the first numbers, which are similar for similar seeds.
         let _ = [0; 8].map(|_| draw.next(2));
         draw
     }
@@ -33,30 +33,30 @@ impl Draw {
     }
 }
 
-/// Trees over shared inputs.
+/// Trees with shared inputs.
 pub(super) struct Batch {
     pub(super) nodes: Nodes,
     pub(super) roots: Vec<usize>,
     pub(super) data: Vec<Array>,
-    /// Storage types of the inputs and how they lie.
+    /// Storage types and layouts of the inputs.
     pub(super) stored: Vec<(DType, Lie)>,
 }
 
-/// How an input lies in memory.
+/// Layout of an input in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
     Contiguous,
-    /// Its axes the other way round.
+    /// With reversed axes.
     Reversed,
-    /// A part of longer rows, from their second element on.
+    /// A slice of longer rows, starting at their second element.
     Part,
-    /// In order, behind three other elements.
+    /// Contiguous, after three other elements.
     Behind,
 }
 
-/// An input as most are.
+/// The usual input.
 pub(super) const F32: (DType, Lie) = (DType::F32, Lie::Contiguous);
-/// Which of the inputs holds integers: a mask, or small numbers.
+/// Index of the input with integers: a mask, or small numbers.
 const INTEGERS: usize = 3;
 
 fn shapes(draw: &mut Draw) -> Vec<Shape> {
@@ -89,7 +89,7 @@ fn stored(draw: &mut Draw) -> Vec<(DType, Lie)> {
     (0..=INTEGERS).map(&mut one).collect()
 }
 
-/// Numbers that a storage type keeps as they are.
+/// Draws numbers that a storage type represents exactly.
 fn numbers(draw: &mut Draw, shape: &Shape, dtype: DType) -> Array {
     Array::from_fn(shape.clone(), |_| match dtype {
         DType::Bool => draw.next(2) as f64,
@@ -99,8 +99,8 @@ fn numbers(draw: &mut Draw, shape: &Shape, dtype: DType) -> Array {
     })
 }
 
-/// Every value is finite, none is so large that rounding is amplified, and no element is at a kink or a jump: f32 and f64 fall on
-/// the same side, and differences are derivatives.
+/// Returns whether every value is finite, no value is so large that rounding is amplified, and no element is at a kink or jump. Then f32
+/// and f64 take the same branch, and differences approximate derivatives.
 fn is_smooth(nodes: &Nodes, id: usize, values: &[Array]) -> bool {
     let node = &nodes.all[id];
     let y = &values[id];
@@ -138,7 +138,7 @@ fn is_smooth(nodes: &Nodes, id: usize, values: &[Array]) -> bool {
     }
 }
 
-/// A node over some of those before, or none where it would not be smooth.
+/// Adds a node over earlier nodes, or none if it would not be smooth.
 fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
     let pick = |draw: &mut Draw| known[known.len() - 1 - draw.next(known.len()).min(draw.next(known.len()))];
     let (a, b) = (pick(draw), pick(draw));
@@ -167,7 +167,7 @@ fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
         }
         kind => {
             let rank = nodes.shape(a).rank();
-            // Mostly the last axes.
+            // Mostly reduces the last axes.
             let mask = if draw.next(4) > 0 {
                 (1u32 << draw.next(rank + 1)) - 1
             } else {
@@ -200,7 +200,7 @@ fn batch(seed: u64) -> Batch {
             let Some(id) = grow(&mut nodes, &mut draw, &known) else { continue };
             let all: Vec<usize> = (0..=id).collect();
             let values = nodes.interpret(&all, &data);
-            // A choice brings its mask along.
+            // A selection adds its mask as well.
             let new = before.all.len()..nodes.all.len();
             if nodes.shape(id).count() > 4096 || !new.chain([id]).all(|id| is_smooth(&nodes, id, &values)) {
                 nodes = before;
@@ -262,8 +262,8 @@ fn placed(device: &Device, x: &Array, dtype: DType, lie: Lie) -> Result<Tensor> 
     }
 }
 
-/// The roots on the device against the interpreter's; the first that differs is an error. Every third is stored in 16 bits, comparisons as
-/// masks.
+/// Compares the roots on the device with the interpreter. Returns an error for the first difference. Every third root is stored in 16 bits,
+/// and comparisons as masks.
 pub(super) fn compare(
     nodes: &Nodes,
     device: &Device,
@@ -303,7 +303,7 @@ fn near(got: &Tensor, expected: &[f64], tolerance: f64) -> std::result::Result<(
     }
 }
 
-/// The sum of the roots' elements, each root with a weight, and its gradients, against differences at some elements of each input.
+/// Compares the gradients of a weighted sum of the roots' elements with differences at some elements of each input.
 fn compare_gradients(batch: &Batch, device: &Device, roots: &[usize]) -> std::result::Result<(), String> {
     let mut nodes = batch.nodes.clone();
     let text = |e: crate::Error| e.to_string();
@@ -348,7 +348,7 @@ fn total(nodes: &mut Nodes, roots: &[usize]) -> Result<usize> {
     Ok(all)
 }
 
-/// The smallest part of a failing tree that fails.
+/// Returns the smallest failing part of a failing tree.
 fn shrunk(batch: &Batch, root: usize, check: impl Fn(usize) -> std::result::Result<(), String>) -> String {
     let cone = batch.nodes.cone(&[root], |_| false);
     let failing =
@@ -358,7 +358,7 @@ fn shrunk(batch: &Batch, root: usize, check: impl Fn(usize) -> std::result::Resu
             return format!("{why}\n{}", show::tree(&batch.nodes, &[id]));
         }
     }
-    "fails only beside others".into()
+    "fails only together with other trees".into()
 }
 
 impl Batch {
@@ -373,9 +373,9 @@ pub(super) fn check(batch: &Batch, device: &Device, seed: u64) {
             let one = |id| compare(&batch.nodes, device, &[id], batch.given(), 1e-4);
             assert!(one(*root).is_ok(), "seed {seed}: {}", shrunk(batch, *root, one));
         }
-        panic!("seed {seed}: only together: {why}");
+        panic!("seed {seed}: fails only with all roots together: {why}");
     }
-    // Conversions are steps, whose derivative is taken for 1.
+    // Conversions are step functions, whose derivative is defined as 1.
     let smooth = |root: &usize| {
         !batch.nodes.cone(&[*root], |_| false).iter().any(|id| matches!(batch.nodes.kind(*id), Kind::Cast(_)))
     };
@@ -385,11 +385,11 @@ pub(super) fn check(batch: &Batch, device: &Device, seed: u64) {
             let one = |id| compare_gradients(batch, device, &[id]);
             assert!(one(*root).is_ok(), "seed {seed}: {}", shrunk(batch, *root, one));
         }
-        panic!("seed {seed}: gradients, only together: {why}");
+        panic!("seed {seed}: gradients fail only with all roots together: {why}");
     }
 }
 
-/// `NETCL_TEST_TREES` says how many, `NETCL_TEST_SEED` from which seed on; two seeds are never the same trees.
+/// `NETCL_TEST_TREES` is the number of trees, and `NETCL_TEST_SEED` the first seed. Different seeds give different trees.
 fn agree(trees: usize, devices: &[Device]) {
     let set = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let trees = set("NETCL_TEST_TREES").unwrap_or(trees);
@@ -405,9 +405,9 @@ fn random_trees_agree_with_the_interpreter() {
     agree(48, &devices());
 }
 
-/// The full proof on the device of `NETCL_TEST_DEVICE` alone; `make trees` runs it.
+/// Runs the full test on the device in `NETCL_TEST_DEVICE`; `make trees` runs it.
 #[test]
-#[ignore = "tens of minutes: building kernels takes the time"]
+#[ignore = "takes tens of minutes to build kernels"]
 fn five_thousand_random_trees_agree_with_the_interpreter() {
     agree(5000, &devices()[..1]);
 }

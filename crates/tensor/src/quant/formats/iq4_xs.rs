@@ -1,5 +1,5 @@
-//! IQ4_XS: super-blocks of 8 groups of 32. An element of group g is `(d * (s - 32)) * NORMAL[q]`; nibbles of a group are those of IQ4_NL. The low
-//! four bits of s are the nibble g % 2 of `scales_l[g / 2]`, the upper two those of `scales_h`, a little-endian number, from bit 2g.
+//! IQ4_XS: super-blocks of 8 groups of 32. An element of group g is `(d * (s - 32)) * NORMAL[q]`, with nibbles as in IQ4_NL. The low four
+//! bits of s are nibble g % 2 of `scales_l[g / 2]`, and the upper two are the bits of `scales_h`, a little-endian number, from bit 2g on.
 
 use crate::quant::fit::Table;
 use crate::quant::format::{Format, Kernels, f16_at, put_f16, u16_at};
@@ -9,7 +9,7 @@ use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -23,7 +23,7 @@ const SCALES_H: usize = offset_of!(Block, scales_h);
 const SCALES_L: usize = offset_of!(Block, scales_l);
 const QS: usize = offset_of!(Block, qs);
 
-/// The same in super-blocks: 4.25 bits an element.
+/// IQ4_NL in super-blocks: 4.25 bits per element.
 pub static IQ4_XS: Format = Format {
     name: "IQ4_XS",
     number: 23,

@@ -1,9 +1,9 @@
-//! The formats, one file each with the block's layout, how it is read and made, and what kernels know of it. Where they read it, its text in OpenCL
-//! is in a file of the same name (`q4_0.cl`).
+//! The formats, one file each: the block's layout, reading and writing on the host, and the data for kernels. If kernels read a format, its
+//! OpenCL C source is in a file of the same name (`q4_0.cl`).
 
 use super::format::Format;
 
-/// Declares each file, re-exports its format and makes the table.
+/// Declares each file, re-exports its format, and builds the table.
 macro_rules! formats {
     ($($file:ident: $name:ident),+ $(,)?) => {
         $(mod $file; pub use $file::$name;)+

@@ -1,12 +1,12 @@
-//! NVFP4: blocks of 4 groups of 16. An element of group g is `(s[g] / 2) * E2M1[q]`, s a float E4M3 without sign. q of element i of a group is
-//! the low nibble of its `qs[i]` for i < 8 and the high nibble of `qs[i - 8]` for the others.
+//! NVFP4: blocks of 4 groups of 16. An element of group g is `(s[g] / 2) * E2M1[q]`, where s is an unsigned E4M3 float. For element i of a
+//! group, q is the low nibble of its `qs[i]` for i < 8, and the high nibble of `qs[i - 8]` otherwise.
 
 use crate::quant::fit::{self, Table};
 use crate::quant::format::Format;
 use crate::quant::parts::tables::{E2M1, E2M1_ASCENDING, floats, from_table, least};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     s: [u8; 4],
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<Block>() == 36);
 const S: usize = offset_of!(Block, s);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, and a small float for 16 of them.
+/// A nibble per element, and an 8-bit float per 16 elements.
 pub static NVFP4: Format = Format {
     name: "NVFP4",
     number: 40,
@@ -31,7 +31,7 @@ pub static NVFP4: Format = Format {
         for (g, (x, w)) in x.chunks_exact(16).zip(w.chunks_exact(16)).enumerate() {
             let scale = fit::scale(x, w, Table(&E2M1_ASCENDING), |d| d).abs();
             let above = (0..E4M3_END).find(|s| e4m3(*s) >= scale).unwrap_or(E4M3_END - 1);
-            // Eight codes double the scale.
+            // A step of eight codes doubles the scale.
             let range = above.saturating_sub(12)..=(above + 12).min(E4M3_END - 1);
             b[S + g] = least(range, |s| fit::error(x, w, Table(&E2M1_ASCENDING), e4m3(s)));
             floats(x, e4m3(b[S + g]), &mut b[QS + 8 * g..QS + 8 * (g + 1)]);
@@ -40,10 +40,10 @@ pub static NVFP4: Format = Format {
     kernels: None,
 };
 
-/// The code of scales that is not a number.
+/// The code of a NaN scale.
 const E4M3_END: u8 = 0x7f;
 
-/// Half of a float with four bits of exponent and three of mantissa, without sign.
+/// Returns half of an unsigned float with four exponent bits and three mantissa bits.
 fn e4m3(bits: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
     match bits {

@@ -1,5 +1,5 @@
-//! Q2_K: super-blocks of 16 groups of 16. Element i of group g is `(d * s) * q - (dmin * m)`; `s` is the low and `m` the high nibble of
-//! `scales[g]`, q the two bits of `qs[32 * (g / 8) + 16 * (g % 2) + i]` from bit `2 * (g / 2 % 4)`.
+//! Q2_K: super-blocks of 16 groups of 16. Element i of group g is `(d * s) * q - (dmin * m)`. `s` is the low and `m` the high nibble of
+//! `scales[g]`, and q is the two bits of `qs[32 * (g / 8) + 16 * (g % 2) + i]` from bit `2 * (g / 2 % 4)` on.
 
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
 use crate::quant::parts::two_bits::two_bits;
@@ -7,7 +7,7 @@ use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     scales: [u8; 16],
@@ -21,7 +21,7 @@ const QS: usize = offset_of!(Block, qs);
 const D: usize = offset_of!(Block, d);
 const DMIN: usize = offset_of!(Block, dmin);
 
-/// 2.6 bits an element.
+/// 2.6 bits per element.
 pub static Q2_K: Format = Format {
     name: "Q2_K",
     number: 10,

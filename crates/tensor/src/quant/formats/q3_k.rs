@@ -1,7 +1,8 @@
-//! Q3_K: super-blocks of 16 groups of 16. Element i of group g is `(d * (s - 32)) * (q - 4)`. The low two bits of q are those of
-//! `qs[32 * (g / 8) + 16 * (g % 2) + i]` from bit `2 * (g / 2 % 4)`. The third is bit `g / 2` of `hmask[16 * (g % 2) + i]`.
+//! Q3_K: super-blocks of 16 groups of 16. Element i of group g is `(d * (s - 32)) * (q - 4)`. The low two bits of q are the bits of `qs[32
+//! * (g / 8) + 16 * (g % 2) + i]` from bit `2 * (g / 2 % 4)` on. The third bit is bit `g / 2` of `hmask[16 * (g % 2) + i]`.
 //!
-//! The low four bits of s are a nibble of `scales[g % 8]` (low for g < 8). The upper two are those of `scales[8 + g % 4]` from bit `2 * (g / 4)`.
+//! The low four bits of s are a nibble of `scales[g % 8]` (the low one for g < 8). The upper two are the bits of `scales[8 + g % 4]` from
+//! bit `2 * (g / 4)` on.
 
 use crate::quant::fit::Linear;
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
@@ -10,7 +11,7 @@ use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     hmask: [u8; 32],
@@ -24,7 +25,7 @@ const QS: usize = offset_of!(Block, qs);
 const SCALES: usize = offset_of!(Block, scales);
 const D: usize = offset_of!(Block, d);
 
-/// 3.4 bits an element.
+/// 3.4 bits per element.
 pub static Q3_K: Format = Format {
     name: "Q3_K",
     number: 11,

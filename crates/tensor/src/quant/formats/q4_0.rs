@@ -1,5 +1,5 @@
-//! Q4_0: blocks of 32. Element i is `d * (q - 8)`. The lower four bits of q are the low nibble of `qs[i]` for i < 16 and the high nibble of
-//! `qs[i - 16]` for the others.
+//! Q4_0: blocks of 32. Element i is `d * (q - 8)`. q is the low nibble of `qs[i]` for i < 16, and the high nibble of `qs[i - 16]`
+//! otherwise.
 
 use crate::quant::fit::{self, Linear};
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
@@ -8,7 +8,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -18,7 +18,7 @@ const _: () = assert!(size_of::<Block>() == 18);
 const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, and a scale.
+/// A nibble per element, and a scale.
 pub static Q4_0: Format = Format {
     name: "Q4_0",
     number: 2,

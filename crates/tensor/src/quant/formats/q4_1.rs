@@ -1,5 +1,4 @@
-//! Q4_1: blocks of 32. Element i is `d * q + m`. The lower four bits of q are the low nibble of `qs[i]` for i < 16 and the high nibble of
-//! `qs[i - 16]` for the others.
+//! Q4_1: blocks of 32. Element i is `d * q + m`. q is the low nibble of `qs[i]` for i < 16, and the high nibble of `qs[i - 16]` otherwise.
 
 use crate::quant::fit;
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
@@ -8,7 +7,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -20,7 +19,7 @@ const D: usize = offset_of!(Block, d);
 const M: usize = offset_of!(Block, m);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, a scale and an offset.
+/// A nibble per element, a scale and an offset.
 pub static Q4_1: Format = Format {
     name: "Q4_1",
     number: 3,

@@ -1,5 +1,5 @@
-//! Q4_K: super-blocks of 8 groups of 32. Element i of group g is `(d * s) * q - (dmin * m)`; q is a nibble of `qs[32 * (g / 2) + i]`, the low one
-//! for even g. See parts/six_bits.rs for s and m.
+//! Q4_K: super-blocks of 8 groups of 32. Element i of group g is `(d * s) * q - (dmin * m)`, where q is a nibble of `qs[32 * (g / 2) + i]`,
+//! the low one for even g. parts/six_bits.rs describes s and m.
 
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
 use crate::quant::parts::six_bits::{put_six_bits, six_bits};
@@ -8,7 +8,7 @@ use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -22,7 +22,7 @@ const DMIN: usize = offset_of!(Block, dmin);
 const SCALES: usize = offset_of!(Block, scales);
 const QS: usize = offset_of!(Block, qs);
 
-/// 4.5 bits an element.
+/// 4.5 bits per element.
 pub static Q4_K: Format = Format {
     name: "Q4_K",
     number: 12,

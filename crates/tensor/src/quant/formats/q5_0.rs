@@ -1,5 +1,5 @@
-//! Q5_0: blocks of 32. Element i is `d * (q - 16)`. The lower four bits of q are the low nibble of `qs[i]` for i < 16 and the high nibble of
-//! `qs[i - 16]` for the others. The fifth bit is bit i of `qh` read as a little-endian number.
+//! Q5_0: blocks of 32. Element i is `d * (q - 16)`. The lower four bits of q are the low nibble of `qs[i]` for i < 16, and the high nibble
+//! of `qs[i - 16]` otherwise. The fifth bit is bit i of `qh`, a little-endian number.
 
 use crate::quant::fit::{self, Linear};
 use crate::quant::format::{Format, Kernels, f16_at, put_f16, u32_at};
@@ -8,7 +8,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -20,7 +20,7 @@ const D: usize = offset_of!(Block, d);
 const QH: usize = offset_of!(Block, qh);
 const QS: usize = offset_of!(Block, qs);
 
-/// Five bits an element, and a scale.
+/// Five bits per element, and a scale.
 pub static Q5_0: Format = Format {
     name: "Q5_0",
     number: 6,

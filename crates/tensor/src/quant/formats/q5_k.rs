@@ -1,5 +1,5 @@
-//! Q5_K: super-blocks of 8 groups of 32. Element i of group g is `(d * s) * q - (dmin * m)`; the low four bits of q are a nibble of
-//! `qs[32 * (g / 2) + i]`, the low one for even g, and the fifth is bit g of `qh[i]`. See parts/six_bits.rs for s and m.
+//! Q5_K: super-blocks of 8 groups of 32. Element i of group g is `(d * s) * q - (dmin * m)`. The low four bits of q are a nibble of `qs[32
+//! * (g / 2) + i]`, the low one for even g, and the fifth is bit g of `qh[i]`. parts/six_bits.rs describes s and m.
 
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
 use crate::quant::parts::six_bits::{put_six_bits, six_bits};
@@ -8,7 +8,7 @@ use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -24,7 +24,7 @@ const SCALES: usize = offset_of!(Block, scales);
 const QH: usize = offset_of!(Block, qh);
 const QS: usize = offset_of!(Block, qs);
 
-/// 5.5 bits an element.
+/// 5.5 bits per element.
 pub static Q5_K: Format = Format {
     name: "Q5_K",
     number: 13,

@@ -1,10 +1,10 @@
-//! Q8_1: blocks of 32. Element i is `d * q`, q the signed byte `qs[i]`; `s = d * Σ q`.
+//! Q8_1: blocks of 32. Element i is `d * q`, where q is the signed byte `qs[i]`; `s = d * Σ q`.
 
 use crate::quant::format::{Format, f16_at, put_f16};
 use crate::quant::parts::bytes::{bytes, q8};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in memory.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -16,7 +16,7 @@ const D: usize = offset_of!(Block, d);
 const S: usize = offset_of!(Block, s);
 const QS: usize = offset_of!(Block, qs);
 
-/// Q8_0 with the sum of its elements. Activations have it, no file.
+/// Q8_0 with the sum of its elements. Used for activations, not in files.
 pub static Q8_1: Format = Format {
     name: "Q8_1",
     number: 9,

@@ -1,10 +1,10 @@
-//! Q8_K: super-blocks of 256. Element i is `d * q`, q the signed byte `qs[i]`; `bsums[i]` sums 16 of them.
+//! Q8_K: super-blocks of 256. Element i is `d * q`, where q is the signed byte `qs[i]`; `bsums[i]` is the sum of 16 of them.
 
 use crate::quant::fit::{self, Linear};
 use crate::quant::format::{Format, u32_at};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in memory.
 #[repr(C)]
 struct Block {
     d: [u8; 4],
@@ -16,7 +16,7 @@ const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 const BSUMS: usize = offset_of!(Block, bsums);
 
-/// Bytes, and sums of 16 of them. Activations have it, no file.
+/// Bytes, and sums of 16 of them. Used for activations, not in files.
 pub static Q8_K: Format = Format {
     name: "Q8_K",
     number: 15,

@@ -1,12 +1,12 @@
-//! TQ2_0: blocks of 256 elements that are -1, 0 or 1 times `d`. Element i is `d * (q - 1)`, q the two bits from `2 * (i / 32 % 4)` of
-//! `qs[32 * (i / 128) + i % 32]`.
+//! TQ2_0: blocks of 256 elements that are -1, 0 or 1 times `d`. Element i is `d * (q - 1)`, where q is the two bits of `qs[32 * (i / 128) +
+//! i % 32]` from `2 * (i / 32 % 4)` on.
 
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};
 use crate::quant::parts::ternary::digits;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// A block, as stored in files.
 #[repr(C)]
 struct Block {
     qs: [u8; 64],
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<Block>() == 66);
 const QS: usize = offset_of!(Block, qs);
 const D: usize = offset_of!(Block, d);
 
-/// 2.1 bits an element.
+/// 2.1 bits per element.
 pub static TQ2_0: Format = Format {
     name: "TQ2_0",
     number: 35,

@@ -1,4 +1,4 @@
-/* A table of twice the values of a number with a sign, two bits of exponent and one of mantissa; and these and ZERO, and the same as four words. */
+/* A table of twice the values of numbers with a sign bit, two exponent bits and one mantissa bit; the values plus ZERO; and both as four words. */
 #ifdef READS_ELEMENTS
 __constant float VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 #endif

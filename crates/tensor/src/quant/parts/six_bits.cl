@@ -1,4 +1,4 @@
-/* Scale and minimum of a group in twelve bytes of six-bit numbers. */
+/* Reads scale and minimum of a group from twelve bytes of six-bit numbers. */
 #ifdef READS_ELEMENTS
 static inline float2 six_bits(BLOCK_BYTES s, int g) {
   const uint scale = g < 4 ? s[g] & 63u : (s[g + 4] & 15u) | s[g - 4] >> 6 << 4;
@@ -8,7 +8,7 @@ static inline float2 six_bits(BLOCK_BYTES s, int g) {
 #endif
 
 #ifdef READS_CODES
-/* In the first 16 bytes of a block, where two f16 precede the six-bit numbers. */
+/* Reads them from the first 16 bytes of a block, where two f16 precede the six-bit numbers. */
 static inline U six_bits_scale(BLOCK_AT b, int g) {
   return g < 4 ? BYTE(b, 4 + g) & (U)(63u) : (BYTE(b, 8 + g) & (U)(15u)) | BYTE(b, g) >> (U)(6u) << (U)(4u);
 }

@@ -1,4 +1,4 @@
-//! Eight threads on one device: each gets what it would get alone.
+//! Eight threads on one device: each gets the same results as alone.
 
 use super::tensor;
 use crate::graph::Graph;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const THREADS: usize = 8;
 
-/// A small model with weights of its own: gradients of a pass.
+/// Runs a small model with its own weights. Returns the gradients.
 fn pass(x: &Tensor, w: &[Tensor; 2]) -> Result<Vec<Tensor>> {
     w.iter().for_each(|w| w.set_grad(None));
     let hidden = matmul(x, &w[0])?.gelu_tanh()?;
@@ -30,7 +30,7 @@ fn run(device: &Device, thread: usize, until: Instant, shared: &Tensor, capture:
     let (x, w) = (tensor(device, &[8, 16], thread as f32), weights(device, thread));
     let alone = bits(&pass(&x, &w).unwrap());
     let (graph, captured) = {
-        // Two captures at once on a device are refused.
+        // Concurrent captures on one device are rejected.
         let _one = capture.lock().unwrap_or_else(PoisonError::into_inner);
         Graph::capture(device, || pass(&x, &w)).unwrap()
     };
@@ -47,14 +47,14 @@ fn run(device: &Device, thread: usize, until: Instant, shared: &Tensor, capture:
             back.transpose(0, 1).unwrap().to_vec().unwrap() == data,
             "thread {thread}, round {rounds}: round trip"
         );
-        // Whole numbers, whose sums are exact in any order.
+        // Integers, whose sums are exact in any order.
         shared.mul_scalar(1.0 + thread as f32).unwrap().sum(&[], false).unwrap().backward().unwrap();
         rounds += 1;
     }
     rounds
 }
 
-/// `NETCL_THREAD_SECONDS` has it run longer.
+/// `NETCL_THREAD_SECONDS` sets the duration.
 #[test]
 fn eight_threads_get_what_each_would_get_alone() {
     let device = test_device().unwrap();
@@ -74,7 +74,7 @@ fn eight_threads_get_what_each_would_get_alone() {
     }
 }
 
-/// The case it was found with: 354 additions arrived of 400.
+/// The original failure: 354 of 400 additions arrived.
 #[test]
 fn backward_of_two_threads_on_one_parameter_loses_no_addition() {
     let device = test_device().unwrap();
@@ -87,7 +87,7 @@ fn backward_of_two_threads_on_one_parameter_loses_no_addition() {
     assert_eq!(w.grad().unwrap().to_vec().unwrap(), [400.0; 4]);
 }
 
-/// One graph of operations is walked once: the second walk is refused, whichever thread it is.
+/// A graph of operations allows one backward: the second one fails on any thread.
 #[test]
 fn two_threads_do_not_walk_the_same_nodes() {
     let device = test_device().unwrap();
@@ -102,7 +102,7 @@ fn two_threads_do_not_walk_the_same_nodes() {
     }
 }
 
-/// What a capture made has no contents yet: another thread may not touch it.
+/// Tensors created by a capture have no contents yet: other threads may not use them.
 #[test]
 fn buffers_of_another_threads_capture_are_refused() {
     let device = test_device().unwrap();
@@ -120,7 +120,7 @@ fn buffers_of_another_threads_capture_are_refused() {
         }
         Ok(y)
     };
-    // It waits for others within the step, or is noted at once.
+    // It is deferred within the step, or recorded at once.
     let lazy = Graph::capture(&device, || step(&["capture: ", "a tensor of a lazy scope"]));
     let noted = unfused(|| Graph::capture(&device, || step(&["capture: "])));
     for captured in [lazy, noted] {

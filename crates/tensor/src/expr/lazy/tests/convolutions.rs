@@ -1,4 +1,4 @@
-//! What follows a convolution becomes part of its kernel, and trees over images lie as convolutions read them.
+//! Ops after a convolution become part of its kernel, and trees over images keep the layout of convolutions.
 
 use super::epilogues::without_expressions;
 use super::{close, counted, tensor};
@@ -8,7 +8,7 @@ use crate::ops::conv::{Conv2dOptions, conv2d};
 use crate::suite::test_device;
 use crate::{DType, Device, Result, Settings, Tensor, lazy, no_grad, unfused};
 
-/// The processor's kernels, and the portable ones of GPUs under every check of the simulated one.
+/// Returns devices for the CPU's kernels, and for the portable GPU kernels with all checks of the simulated GPU.
 fn devices() -> Vec<(&'static str, Device)> {
     let sim = |kernel: &str| {
         let mut settings = Settings { prefer: vec![kernel.into()], ..Settings::default() };
@@ -26,7 +26,7 @@ fn devices() -> Vec<(&'static str, Device)> {
 
 type Tree = fn(&Tensor, &[Tensor]) -> Result<Tensor>;
 
-/// Over a convolution and: an image of its shape, scale and shift of its channels, a number.
+/// Trees over a convolution and: an image of its shape, scale and shift of its channels, a scalar.
 const TREES: [Tree; 5] = [
     |y, _| y.relu(),
     |y, t| y.mul(&t[1])?.add(&t[2])?.relu(),
@@ -35,25 +35,25 @@ const TREES: [Tree; 5] = [
     |y, t| t[2].sub(y)?.clamp(-0.5, 0.5)?.mul_scalar(3.0),
 ];
 
-/// Batch, channels of a group, output channels of a group, groups, side, taps and options.
+/// Batch, channels per group, output channels per group, groups, side, taps and options.
 type Case = ([usize; 4], usize, usize, Conv2dOptions);
 
 fn cases() -> Vec<Case> {
     let plain = Conv2dOptions::default();
     vec![
         ([2, 3, 8, 1], 6, 3, plain.padding(1)),
-        // Edges of panels and vectors, several groups.
+        // Partial panels and vectors, several groups.
         ([1, 4, 19, 1], 7, 3, plain.stride(2)),
         ([1, 2, 3, 2], 5, 2, plain.groups(2)),
-        // Depthwise, in whole vectors and not, and a product.
+        // Depthwise, with whole and partial vectors, and a product.
         ([1, 1, 1, 20], 5, 3, plain.padding(1).groups(20)),
         ([2, 5, 9, 1], 4, 1, plain),
-        // Whole vectors of channels, and edges of tiles.
+        // Whole vectors of channels, and partial tiles.
         ([2, 16, 32, 1], 7, 3, plain.padding(1)),
     ]
 }
 
-/// x, w, bias, then what [`TREES`] read.
+/// Returns x, w, bias, and the other inputs of [`TREES`].
 fn leaves(device: &Device, (sizes, side, taps, options): &Case, dtype: DType) -> Vec<Tensor> {
     let [n, c, o, groups] = *sizes;
     let places = |i: usize| (side + 2 * options.padding[i] - taps) / options.stride[i] + 1;
@@ -83,7 +83,7 @@ fn what_follows_a_convolution_is_part_of_its_kernel() {
                 let dy = tensor(&device, expected.dims(), 2.0);
                 expected.backward_with(&dy).unwrap();
                 let (got, launches) = counted(&device, || lazy(|| tree(&convolved(&l)?, &l[3..])).unwrap());
-                // The image of its shape lies as it came; a kernel reads only what lies as the result.
+                // The image keeps its own layout. A kernel reads only inputs in the layout of the result.
                 let apart = u64::from(at == 2) + without_expressions(&device);
                 assert!(launches <= plain + apart, "{name}: tree {at} of {case:?}: {launches} for {plain}");
                 close(&got, &expected);
@@ -118,7 +118,8 @@ fn narrow_results_are_rounded_once() {
     }
 }
 
-/// Convolution, batch norm by running statistics and an activation are one kernel in every storage type, which rounds as the ops do.
+/// Convolution, batch norm with running statistics, and activation are one kernel in every storage type, with the rounding of the single
+/// ops.
 #[test]
 fn a_batch_norm_for_inference_is_part_of_its_convolution() {
     for (name, device) in devices() {
@@ -144,7 +145,7 @@ fn a_batch_norm_for_inference_is_part_of_its_convolution() {
     }
 }
 
-/// A block of a residual network: the branch that is added lies as the result does, and is part of the last kernel.
+/// A block of a residual network. The added branch has the layout of the result and is part of the last kernel.
 fn block(x: &Tensor, w: &[Tensor], scale: &Tensor) -> Result<Tensor> {
     let options = Conv2dOptions::default().padding(1);
     let y = conv2d(x, &w[0], None, options)?.mul(scale)?.relu()?;
@@ -163,7 +164,7 @@ fn a_residual_block_is_its_convolutions() {
     let (got, launches) = counted(&device, || lazy(|| block(&x, &w, &scale)).unwrap());
     assert_eq!(launches, 2 * plain);
     close(&got, &expected);
-    // Values that are kept on the way come from the same kernels.
+    // Intermediate values that are kept come from the same kernels.
     let (y, z) = lazy(|| {
         let y = conv2d(&x, &w[0], None, Conv2dOptions::default().padding(1))?;
         let z = y.mul(&scale)?.relu()?;
@@ -175,7 +176,7 @@ fn a_residual_block_is_its_convolutions() {
     close(&z, &plain.mul(&scale).unwrap().relu().unwrap());
 }
 
-/// Trees over images without a convolution: results lie as the ops' own do.
+/// Trees over images without a convolution: results have the layout of the single ops.
 #[test]
 fn images_stay_as_they_lie() {
     for (_, device) in devices() {
@@ -187,7 +188,7 @@ fn images_stay_as_they_lie() {
         assert_eq!(launches, 1);
         assert_eq!(got.layout().strides, expected.layout().strides);
         close(&got, &expected);
-        // With others in a scope, and reductions of what lies so.
+        // Also with other images in a scope, and with reductions of images in this layout.
         let both = |x: &Tensor| -> Result<[Tensor; 2]> {
             let rows = bias.exp()?.square()?;
             let y = x.mul(&scale)?.relu()?;
@@ -199,7 +200,7 @@ fn images_stay_as_they_lie() {
     }
 }
 
-/// A captured step makes trees by itself, of what needs no gradient.
+/// A captured step fuses ops that need no gradient, without an explicit scope.
 #[test]
 fn captured_steps_fuse_by_themselves() {
     let device = test_device().unwrap();
@@ -215,7 +216,7 @@ fn captured_steps_fuse_by_themselves() {
     assert_eq!(graph.commands().0, plain);
     graph.replay().unwrap();
     close(&y, &expected);
-    // Not where every op is to be computed by itself, nor where gradients are wanted, in bits of the ops either way.
+    // It does not fuse if `unfused` is set or gradients are needed; both give the bits of the single ops.
     let (graph, y) = unfused(|| Graph::capture(&device, step)).unwrap();
     assert_eq!(graph.commands().0, plain + 5);
     graph.replay().unwrap();
@@ -224,7 +225,7 @@ fn captured_steps_fuse_by_themselves() {
     assert_eq!(graph.commands().0, plain + 5);
     graph.replay().unwrap();
     assert_eq!(y.to_vec().unwrap(), expected.to_vec().unwrap());
-    // A lazy scope that is asked for stays one.
+    // An explicit lazy scope stays lazy.
     let asked = lazy(|| run(&t)).unwrap();
     for fused in [true, false] {
         let step = || {

@@ -1,4 +1,4 @@
-//! What follows a product becomes part of its kernel.
+//! Ops after a product become part of its kernel.
 
 use super::{close, counted, tensor};
 use crate::ops::conv::{Conv2dOptions, conv2d};
@@ -6,8 +6,8 @@ use crate::ops::matmul::linear;
 use crate::suite::test_device;
 use crate::{DType, Device, Result, Settings, Tensor, lazy};
 
-/// The processor's kernel for products that takes expressions, which some processors would pass over for few rows, and the portable ones of
-/// GPUs under every check of the simulated one.
+/// Returns devices for the CPU's kernel for products with expressions, which some CPUs would not choose for few rows, and for the portable
+/// GPU kernels with all checks of the simulated GPU.
 fn devices() -> Vec<Device> {
     let own = test_device().unwrap();
     let mut settings = own.settings().clone();
@@ -21,7 +21,7 @@ fn devices() -> Vec<Device> {
     vec![own, sim("matmul_tile"), sim("matmul_tile_small")]
 }
 
-/// The test device chooses by itself. If it takes a kernel without expressions, they are one more launch.
+/// The test device chooses its kernel. If the kernel does not support expressions, they need one more launch.
 #[test]
 fn what_follows_a_product_of_any_kernel_agrees() {
     let device = test_device().unwrap();
@@ -36,14 +36,14 @@ fn what_follows_a_product_of_any_kernel_agrees() {
     }
 }
 
-/// Launches that an expression may take beside its product: none, but for kernels of a vendor's GPU that take no expressions.
+/// Returns the number of additional launches for an expression after a product: 0, except for vendor GPU kernels without expressions.
 pub(super) fn without_expressions(device: &Device) -> u64 {
     u64::from(!device.capabilities().is_cpu() && !device.capabilities().simulated)
 }
 
 type Tree = fn(&Tensor, &[Tensor]) -> Result<Tensor>;
 
-/// Over a product and: a tensor of its shape, one of its columns, one of its rows, a number.
+/// Trees over a product and: a tensor of its shape, one with its columns, one with its rows, a scalar.
 const TREES: [Tree; 5] = [
     |y, _| y.gelu(),
     |y, t| y.mul(&t[1])?.add(&t[0]),
@@ -61,7 +61,7 @@ fn leaves(device: &Device, [m, k, n]: [usize; 3], dtype: DType) -> Vec<Tensor> {
 #[test]
 fn what_follows_a_product_is_part_of_its_kernel() {
     for device in devices() {
-        // Rows to the edge of a tile and over it, and sums that tiles share.
+        // Rows up to the edge of a tile and beyond it, and sums that tiles share.
         for sizes in [[12, 20, 64], [5, 7, 9], [2, 700, 8]] {
             for (at, tree) in TREES.iter().enumerate().filter(|(at, _)| sizes[1] < 100 || *at == 2) {
                 let (e, l) = (leaves(&device, sizes, DType::F32), leaves(&device, sizes, DType::F32));
@@ -121,21 +121,21 @@ fn kept_products_and_values_come_from_the_same_launch() {
     close(&y, &ey);
     close(&a, &ea);
     close(&b, &ea.relu().unwrap().mul_scalar(2.0).unwrap());
-    // Two products, one of which goes on: a gate.
+    // A gate: two products, one of which has an epilogue.
     let gate = |t: &[Tensor]| t[0].matmul(&t[1])?.silu()?.mul(&linear(&t[0], &t[1], Some(&t[2]))?);
     let (got, launches) = counted(&device, || lazy(|| gate(&t)).unwrap());
     assert_eq!(launches, 2);
     close(&got, &gate(&t).unwrap());
-    // Rows, and a product of what waits.
+    // Row reductions, and a product of a deferred input.
     let rows = |t: &[Tensor]| t[0].exp()?.matmul(&t[1])?.softmax(-1);
     let (got, launches) = counted(&device, || lazy(|| rows(&t)).unwrap());
     assert_eq!(launches, 3);
     close(&got, &rows(&t).unwrap());
-    // A product alone.
+    // A product without other ops.
     close(&lazy(|| t[0].matmul(&t[1])).unwrap(), &ey);
 }
 
-/// A weight that was overwritten since is an error, as ever; one that is written before the product ran does not change it.
+/// Overwriting a weight before the backward is an error, as for eager ops. A write before the product runs does not change the product.
 #[test]
 fn products_see_what_was_there_when_they_were_called() {
     let device = test_device().unwrap();
@@ -152,7 +152,7 @@ fn products_see_what_was_there_when_they_were_called() {
     assert!(e.message().contains("backward of matmul: input 1 (x)"), "{e}");
 }
 
-/// Products and convolutions of 16 bits on tensor cores: one launch, which rounds the sum, and then the result.
+/// Products and convolutions of 16 bits on tensor cores: one launch, which rounds the sum and then the result.
 #[test]
 fn tensor_cores_take_expressions() {
     let device = test_device().unwrap();
@@ -168,7 +168,7 @@ fn tensor_cores_take_expressions() {
             let (x, w, bias) = (draw(&[m, k], 0.0), draw(&[k, n], 0.3), draw(&[n], 0.6));
             let others = [draw(&[m, n], 0.9), draw(&[n], 1.2)];
             let product = || linear(&x, &w, Some(&bias));
-            // Both kernels are tested before their first use.
+            // Both kernels are verified before their first use.
             lazy(|| tree(&product()?, &others)).unwrap();
             let (y, plain) = counted(&device, || product().unwrap());
             let (got, launches) = counted(&device, || lazy(|| tree(&product()?, &others)).unwrap());
@@ -194,7 +194,7 @@ fn tensor_cores_take_expressions() {
     }
 }
 
-/// The expression in f32 of the rounded sum, rounded.
+/// Checks results against the expression in f32 of the rounded sum, rounded.
 fn rounded_once(got: &Tensor, expected: &Tensor, dtype: DType) {
     assert_eq!(got.dtype(), dtype);
     for (at, (g, e)) in got.to_vec().unwrap().iter().zip(expected.to_vec().unwrap()).enumerate() {

@@ -1,10 +1,10 @@
-//! Random programs of ops, lazily and as ever.
+//! Random programs of ops, lazy and eager.
 
 use super::{close, devices, tensor};
 use crate::ops::matmul::linear;
 use crate::{Device, Result, Tensor, lazy};
 
-/// An op over results of the ops before, counted through the leaves too.
+/// An op on results of earlier ops. Indices count the leaves too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     op: usize,
@@ -14,7 +14,7 @@ struct Line {
 const OPS: usize = 21;
 const SHAPES: [&[usize]; 5] = [&[4, 7], &[7], &[4, 1], &[1], &[7, 7]];
 
-/// A number below `n`.
+/// Returns a number below `n`.
 fn draw(state: &mut u64, n: usize) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     ((*state >> 33) as usize) % n
@@ -26,7 +26,7 @@ fn program(seed: u64) -> Vec<Line> {
     (0..lines)
         .map(|i| {
             let known = SHAPES.len() + i;
-            // The newest results more often.
+            // Prefers the newest results.
             let args = std::array::from_fn(|_| {
                 if i > 0 && draw(&mut state, 2) == 0 {
                     known - 1 - draw(&mut state, i.min(3))
@@ -39,7 +39,7 @@ fn program(seed: u64) -> Vec<Line> {
         .collect()
 }
 
-/// Functions that keep their arguments small, so that rounding stays so.
+/// Functions that keep their arguments small, so that rounding errors stay small.
 fn apply(op: usize, [a, b, c]: [&Tensor; 3]) -> Result<Tensor> {
     match op {
         0 => a.add(b)?.tanh(),
@@ -60,15 +60,15 @@ fn apply(op: usize, [a, b, c]: [&Tensor; 3]) -> Result<Tensor> {
         15 => a.detach().add(b)?.tanh(),
         16 => a.lt(b)?.where_cond(b, c),
         17 => a.mean(&[-1], false)?.tanh(),
-        // With the square matrix in the place of the last argument.
+        // The last argument is the square matrix.
         18 => a.mul_scalar(0.2)?.matmul(c),
         19 => linear(a, &c.mul_scalar(0.2)?, Some(b))?.gelu(),
-        // A view, and an op that is no tree.
+        // A view, and an op that is not a tree node.
         _ => a.reshape([a.count()])?.cumsum(0)?.mul_scalar(0.1)?.reshape(a.shape()),
     }
 }
 
-/// Whether shapes fit is the same both ways: a line whose op refuses is left out.
+/// Shape errors are the same in both modes: a line whose op fails is skipped.
 fn values(lines: &[Line], leaves: &[Tensor]) -> Vec<Tensor> {
     let mut all = leaves.to_vec();
     for line in lines {
@@ -80,7 +80,7 @@ fn values(lines: &[Line], leaves: &[Tensor]) -> Vec<Tensor> {
     all.split_off(leaves.len())
 }
 
-/// The values and the gradients of the leaves.
+/// Returns the values and the gradients of the leaves.
 fn results(device: &Device, lines: &[Line], waits: bool) -> Result<Vec<Tensor>> {
     let leaves: Vec<Tensor> = SHAPES
         .iter()
@@ -90,7 +90,7 @@ fn results(device: &Device, lines: &[Line], waits: bool) -> Result<Vec<Tensor>> 
         .collect();
     let forward = || {
         let all = values(lines, &leaves);
-        // Every third value is kept, and the last one.
+        // Keeps every third value, including the last one.
         let kept: Vec<Tensor> = all.iter().rev().step_by(3).cloned().collect();
         drop(all);
         let mut loss: Option<Tensor> = None;
@@ -119,13 +119,13 @@ fn differs(device: &Device, lines: &[Line]) -> bool {
         })
 }
 
-/// The same without what is not needed to fail.
+/// Removes ops that are not needed for the failure.
 fn shrunk(device: &Device, mut lines: Vec<Line>) -> Vec<Line> {
     while lines.len() > 1 && differs(device, &lines[..lines.len() - 1]) {
         lines.pop();
     }
     for i in 0..lines.len() {
-        // One op that does little in the place of another.
+        // Replaces an op by a simple one.
         let before = lines[i];
         lines[i].op = 8;
         if !differs(device, &lines) {
