@@ -437,7 +437,7 @@ fn each_algorithm_that_does_not_apply_has_its_reason() {
     assert_eq!(why(&rows, "attention_vector"), lacks);
     assert_eq!(why(&rows, "attention_tile"), "local memory too small for a tile of such heads");
     let e = attention(&empty, &empty, &empty, full).unwrap_err();
-    let all = "attention_fwd: no algorithm takes q (1, 1, 8, 256) and k (1, 1, 8, 256) in f32 on any:0: attention_vector: ";
+    let all = "attention_fwd: no algorithm supports q (1, 1, 8, 256) and k (1, 1, 8, 256) in f32 on any:0: attention_vector: ";
     assert!(e.message().starts_with(all), "{e}");
     assert!(e.message().ends_with("attention_tile: local memory too small for a tile of such heads"), "{e}");
 
