@@ -276,9 +276,7 @@ pub(in crate::ops::matmul) fn run_fused(
     p: &Problem,
     f: &Fused<'_>,
 ) -> Result<()> {
-    let Some(along_k) = along_k(p) else {
-        return Err(Error::internal("gemv: b is not contiguous along either axis"));
-    };
+    let Some(along_k) = along_k(p) else { return Err(Error::internal("gemv: b has no contiguous axis")) };
     match kernel.name == GEMV_VECTOR.name {
         true => vector(c, p, f, along_k),
         false => groups(c, p, f, along_k),

@@ -217,9 +217,7 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.order != BlockOrder::Panels => Err("the matrix is not stored in panels"),
         () if stack_kind(r.fused) == 1 => Err("the rows are not sorted by matrix"),
-        () if stack_kind(r.fused) == 2 && !r.p.n.is_multiple_of(PANEL) => {
-            Err("the rows of a matrix are not a multiple of a panel")
-        }
+        () if stack_kind(r.fused) == 2 && !r.p.n.is_multiple_of(PANEL) => Err("matrices of partial panels"),
         () if local_bytes(r.p.k, r.p.m.min(tile(&VNNI))).iter().sum::<usize>() > room => {
             Err("a row does not fit in local memory")
         }

@@ -76,9 +76,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
             Err("rows of C that do not start at multiples of 16 bytes")
         }
         () if p.m * p.n < 256 || p.k < 16 => Err("smaller than an instruction's tile"),
-        () if layouts(p).is_none() => {
-            Err("operands without a contiguous axis, or f32 not at multiples of 16 bytes")
-        }
+        () if layouts(p).is_none() => Err("no contiguous axis, or f32 not aligned to 16 bytes"),
         () => Ok(()),
     }
 }

@@ -39,9 +39,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
             Err("requires a single non-empty product with k a multiple of 128")
         }
         () if r.fused.norm.is_some() => Err("does not support a fused norm"),
-        () if matches!(r.fused.stack, Some(Stack::ByRow { .. })) => {
-            Err("does not support one matrix per row")
-        }
+        () if matches!(r.fused.stack, Some(Stack::ByRow { .. })) => Err("one matrix per row"),
         () if a.col_stride != 1
             || !a.offset().is_multiple_of(LANES)
             || r.p.m > 1 && !a.row_stride.is_multiple_of(LANES) =>
