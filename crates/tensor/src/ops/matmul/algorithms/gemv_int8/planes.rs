@@ -34,7 +34,9 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.order != BlockOrder::Planes => Err("the matrix is not stored in planes"),
         () if !matches!(r.c.dtype(), DType::F16 | DType::Bf16) => Err("requires f16 or bf16 results"),
-        () if r.fused.stack.is_none() && !(1..=MOST_ROWS).contains(&r.p.m) => Err("requires 1 to 128 rows"),
+        () if r.fused.stack.is_none() && !(1..=MOST_ROWS).contains(&r.p.m) => {
+            Err("requires 1 to 128 rows of A, or rows sorted by matrix")
+        }
         () if r.p.batch() != 1 || r.columns() == 0 || r.p.k == 0 || !r.p.k.is_multiple_of(CHUNK) => {
             Err("requires a single non-empty product with k a multiple of 128")
         }
