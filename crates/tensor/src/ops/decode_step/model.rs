@@ -211,9 +211,7 @@ impl Rows<'_> {
     }
     fn supports(&self, dtype: DType) -> Result<(), &'static str> {
         match self {
-            Self::Dense(tensor) if tensor.dtype() != dtype => {
-                Err("dense weights whose type differs from the activations'")
-            }
+            Self::Dense(tensor) if tensor.dtype() != dtype => Err("dense weights of a different type"),
             Self::Dense(tensor) if !in_order(tensor) => Err("dense weights that are not contiguous"),
             Self::Dense(_) if !self.row_bytes().is_ok_and(|bytes| bytes.is_multiple_of(16)) => {
                 Err("dense rows of a length that is not a multiple of 16 bytes")
@@ -407,9 +405,7 @@ impl<'a> Model<'a> {
         match () {
             () if !self.layers.iter().all(same) => Err("biases or norms that only some layers have"),
             () if first.norms.is_none() && first.post_norms.is_none() => Err("layers without norms"),
-            () if norms().any(|(_, shift)| shift.is_some() != layered) => {
-                Err("both layer norms and root-mean-square norms")
-            }
+            () if norms().any(|(_, shift)| shift.is_some() != layered) => Err("norms of different kinds"),
             () if layered && first.head_norms.is_some() => Err("layer norms together with head norms"),
             () if self.parallel && (first.norms.is_none() || first.post_norms.is_some()) => {
                 Err("parallel parts without norms before them, or with norms after them")
