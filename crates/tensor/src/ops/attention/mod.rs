@@ -38,9 +38,9 @@ impl AttentionOptions {
     }
     fn check(&self) -> Result<()> {
         match (self.window, self.softcap) {
-            (Some(_), _) if !self.causal => {
-                Err(Error::unsupported("attention: a window requires causal attention; set `causal"))
-            }
+            (Some(_), _) if !self.causal => Err(Error::unsupported(
+                "attention: a window requires causal attention; set `causal` or remove the window",
+            )),
             (Some(0), _) => Err(Error::shape("attention: a window of 0 keys, expected at least 1")),
             (_, Some(cap)) if !(cap > 0.0 && cap.is_finite()) => {
                 Err(Error::format(format!("attention: softcap is {cap}, expected a number above 0")))
