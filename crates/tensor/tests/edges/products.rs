@@ -23,7 +23,7 @@ pub fn products(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     matmul(&a, &z.f(&[4, 5])),
-                    "matmul: the last axis of a [2, 3] is 3, expected 4, the last but one of b [4, 5]",
+                    "matmul: the last axis of a [2, 3] is 3, expected 4, the second-to-last axis of b [4, 5]",
                 ),
                 Type(
                     matmul(&a, &z.half(&[3, 5])),

@@ -6,14 +6,15 @@
  *             1 + gamma with UNIT); with HALF > 0, their first 2 HALF elements are rotated by the angles of row p + t of the tables
  *   cache     k and v of token t are written to row p + t
  *   o         softmax(scale * q keysᵀ) values over rows 0 to p + t, or over the last WINDOW of them; with SOFTCAP scores are
- *             cap * tanh(score / cap) Rows: the GROUP = H / KH query heads that share a key head form one list of T_LEN * GROUP rows, row =
- *             t*GROUP + g. A token without room, p + t >= room, is not written, and its result is NaN.
+ *             cap * tanh(score / cap)
+ * Rows: the GROUP = H / KH query heads that share a key head form one list of T_LEN * GROUP rows, row = t*GROUP + g. A token without room, p + t
+ * >= room, is not written, and its result is NaN.
  *
  * qkv       (B, T_LEN, (H + 2 KH) D) T at qkv_off, rows qkv_t apart, texts qkv_b
  * cache     (B, room, 2 KH, D) T at cache_off, keys before values; texts cache_b apart, rows cache_s, heads cache_h
  * With PAGE the cache is (P, PAGE, 2 KH, D), pages are cache_b apart, and row s of text b is row s % PAGE of page pages[b][s / PAGE]; room is
- * PAGE times the number of pages per text. Two texts may share pages that neither of them writes. With Q8 the last axis of the cache is an 8-bit
- * row (q8_row.cl), and new keys and values are rounded to it.
+ * PAGE times the number of pages per text. Two texts may share pages that neither of them writes.
+ * With Q8 the last axis of the cache is an 8-bit row (q8_row.cl), and new keys and values are rounded to it.
  * pages     (B, room / PAGE) uint at pages_off, lines pages_b apart, with PAGE
  * position  uint
  * cosines, sines  (at least room, HALF) f32, with HALF

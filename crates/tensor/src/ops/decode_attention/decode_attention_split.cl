@@ -5,9 +5,9 @@
  * the end. Shares are multiples of SHARE keys, so that short contexts are divided too.
  *
  * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it stores the result, otherwise partial sums; with LAST (NVIDIA
- *                        from sm_70 on) the last group to finish among the shares of its rows adds them decode_attention_join  adds the shares
- *                        in order: groups (CHUNKS_OF_ROWS, KH, B) tickets   int, with LAST: one for each text, key head and chunk of rows, 0
- *                        before and after
+ *                        from sm_70 on) the last group to finish among the shares of its rows adds them
+ * decode_attention_join  adds the shares in order: groups (CHUNKS_OF_ROWS, KH, B)
+ * tickets   int, with LAST: one for each text, key head and chunk of rows, 0 before and after
  *
  * Defines: those of decode_attention_rows.cl, VEC (4 if four elements of qkv and the cache can be moved at once, otherwise 1), LAST. Tuned: WG.
  *

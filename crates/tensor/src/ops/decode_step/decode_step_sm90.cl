@@ -1,17 +1,13 @@
 /* Computes one token of each of TEXTS texts through all layers of a decoder, in one launch: for each layer norm, queries, keys and values,
  * attention over the cache, output map, norm, feed-forward; then norm and head.
  *
- * decode_step  x (TEXTS, DIM) T, the tokens' embeddings, or with EMBEDDED the whole embedding table (VOCAB, DIM), indexed by token_at (TEXTS)
- * uint;
- *              places (rows, DIM) T, with EMBEDDED 2; position (TEXTS) uint, the earlier tokens of each text, or of all (1) with position_step
- *              0;
+ * decode_step  x (TEXTS, DIM) T, the tokens' embeddings, or with EMBEDDED the whole embedding table (VOCAB, DIM), indexed by token_at (TEXTS) uint;
+ *              places (rows, DIM) T, with EMBEDDED 2; position (TEXTS) uint, the earlier tokens of each text, or of all (1) with position_step 0;
  *              norms (LAYERS NORMS + 1, DIM) T: for each layer the norms before its two parts (PRE), then those after them (POST); then the last
- *              norm;
- *                with LAYER_NORM two rows each, factors and shift
+ *                norm; with LAYER_NORM two rows each, factors and shift
  *              biases (LAYERS, ALL_BIASES) T, of the maps in BIASES, in their order
  *              head_norms (LAYERS, 2 HEAD, or QUERIES + KEYS with QK_NORM 2) T
- *              cosines and sines (sets, angle_rows, HALF) f32, table (see below) ulong, words (TEXTS, WORDS) and state (1) uint, zeros before
- *              the
+ *              cosines and sines (sets, angle_rows, HALF) f32, table (see below) ulong, words (TEXTS, WORDS) and state (1) uint, zeros before the
  *              first launch; with PAGE pages (TEXTS, page_step) uint
  *              -> logits (TEXTS, VOCAB) T; keys and values of a token in row `position` of each cache (TEXTS, room, 2 KV_HEADS, HEAD) T
  *
@@ -48,13 +44,15 @@
  *
  * Defines, sizes: TEXTS; DIM and HIDDEN (multiples of 4, of 8 with dense rows of 16 bits), HEADS, KV_HEADS, HEAD (a multiple of 8 up to 256),
  * VOCAB, LAYERS, HALF (rotated pairs of a head; 0: no layer rotates), GROUPS (at most DIM, HIDDEN and QKV), SPLITS (maximum shares of a
- * context), SPLIT_BYTES (minimum bytes of keys and values per share). Weights: FORMATS(OF), QUANTISED, DENSE (planes_dot.cl). EMBEDDED 1: the
- * input of the first layer is a row of x times embedding_scale. 2: a row of `places` is added. Kind of model: ACT (activation.cl; 4: tanh),
- * GATED (the activation of a row times another row), BIASES (set of bits: 1 stage 0, 2 stage 1, 4 stage 2, 8 stage 3), LAYER_NORM (0: root mean
- * square), UNIT_OFFSET (the factor of a norm is 1 + weight), PRE and POST (norms before and after the parts of a layer), PARALLEL (attention and
- * feed-forward have the same input), QK_NORM (norms of queries and keys before they are rotated: 1 of each head, 2 of all heads together), CAPS
- * (set of bits: 1 scores, 2 logits become cap tanh(x / cap)), VARIED (windows, factors and sets of angles are those of the table; 0: no window,
- * `scale`, the first set), SCALED (set of bits: 1 `residual` is the factor of additions to the residual stream, 2 `logits_scale` of the logits).
+ * context), SPLIT_BYTES (minimum bytes of keys and values per share).
+ * Weights: FORMATS(OF), QUANTISED, DENSE (planes_dot.cl).
+ * EMBEDDED 1: the input of the first layer is a row of x times embedding_scale. 2: a row of `places` is added.
+ * Kind of model: ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), BIASES (set of bits:
+ * 1 stage 0, 2 stage 1, 4 stage 2, 8 stage 3), LAYER_NORM (0: root mean square), UNIT_OFFSET (the factor of a norm is 1 + weight), PRE and
+ * POST (norms before and after the parts of a layer), PARALLEL (attention and feed-forward have the same input), QK_NORM (norms of queries and keys
+ * before they are rotated: 1 of each head, 2 of all heads together), CAPS (set of bits: 1 scores, 2 logits become cap tanh(x / cap)), VARIED
+ * (windows, factors and sets of angles are those of the table; 0: no window, `scale`, the first set), SCALED (set of bits: 1 `residual` is the factor
+ * of additions to the residual stream, 2 `logits_scale` of the logits).
  * RING 1: weights go through the ring, of RING_SLOTS slots of SLOT bytes; at most IN_FLIGHT bytes are requested but not yet received (sm_90). 0:
  * rows are read in place.
  *

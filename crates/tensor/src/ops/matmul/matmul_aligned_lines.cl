@@ -1,9 +1,10 @@
 /* Copies up to two matrices of 16-bit elements so that each of their lines starts at a multiple of 16 bytes, as tensor maps require
  * (matmul_wgmma_sm90.cl). One launch copies both, because a launch costs as much time as 8 MB.
  *
- * x, y        ushort: line l starts at element x0 + l * x_stride and has x_length elements; likewise y. to_x, to_y  ushort (lines, length
- * rounded up to 8). The padding after a line holds the elements that follow it in memory. x_chunks    chunks of 8 elements to copy: the lines
- * times the chunks per line; 0 copies nothing. Groups      256 items each; a work-item per chunk of x, then of y.
+ * x, y        ushort: line l starts at element x0 + l * x_stride and has x_length elements; likewise y.
+ * to_x, to_y  ushort (lines, length rounded up to 8). The padding after a line holds the elements that follow it in memory.
+ * x_chunks    chunks of 8 elements to copy: the lines times the chunks per line; 0 copies nothing.
+ * Groups      256 items each; a work-item per chunk of x, then of y.
  *
  * Ceiling: reads and writes each matrix once, 4.8 TB/s on an H200.
  */

@@ -1,8 +1,8 @@
 /* Grouped products for CPUs: rows sorted by expert, each multiplied by its expert's matrix; sums in f32.
  *
  * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Groups (column blocks, E + 1): all rows of
- *               an expert by nc columns. Rows of expert E, which has no matrix, become 0. grouped_sums  C[e] = sum over e's rows r of A[row r]^T
- *               B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column blocks, row
+ *               an expert by nc columns. Rows of expert E, which has no matrix, become 0.
+ * grouped_sums  C[e] = sum over e's rows r of A[row r]^T B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column blocks, row
  *               blocks, E) of mg by nc. An expert without rows gets zeros.
  *
  * Row r of A is line rows[r] of a with GATHER_A 1, otherwise line r; likewise B in grouped_sums. offsets (E + 1): the first row of each expert,
@@ -10,10 +10,10 @@
  * place. If an expert has at most FEW rows and its matrix is along k, nothing is copied: 4 rows by 4 columns at a time are computed as dot
  * products. Single-token decoding uses this path.
  *
- * part          float, as large as c: sums between two blocks of k. Only if T is narrower than float and k may be above kc. mc nc kc      blocks
- * that are copied; nc is a multiple of NR, nc * kc <= NC * KC, mc * kc <= MC * KC. Defines: DTYPE, VW, SUMS (1: compile grouped_sums, 0:
- * grouped_rows), B_ALONG_K, GATHER_A, GATHER_B, and those of matmul_panels.cl. The order of a sum depends only on kc and the number of the
- * expert's rows: the bits are the same for any number of groups.
+ * part          float, as large as c: sums between two blocks of k. Only if T is narrower than float and k may be above kc.
+ * mc nc kc      blocks that are copied; nc is a multiple of NR, nc * kc <= NC * KC, mc * kc <= MC * KC.
+ * Defines: DTYPE, VW, SUMS (1: compile grouped_sums, 0: grouped_rows), B_ALONG_K, GATHER_A, GATHER_B, and those of matmul_panels.cl.
+ * The order of a sum depends only on kc and the number of the expert's rows: the bits are the same for any number of groups.
  *
  * Design: grouped GEMM over rows sorted by expert (Gale et al. 2022, MegaBlocks, arXiv:2211.15841), packed as in Goto and van de Geijn
  * 2008.

@@ -3,10 +3,10 @@
  *   delta = sum_d dO*o,  P = 2^(scale*s - stat),  dS = P * (dO vᵀ - delta),  dq = scale * dS k,  dk = scale * dSᵀ q,  dv = Pᵀ dO
  * Two passes without atomics on results; the shapes determine the order of every sum.
  * attention_bwd_stats  stats (B,H,T/64 rounded up,2,64) f32: for 64 rows lse to base 2, +infinity past T (P = 0 there), then delta;
- *                      groups of 256 items, one per block. g is dO, strided attention_bwd_kv     in _kv.cl. A tile is 128 keys of a key head.
- *                      Two consumers of 64 keys hold dk and dv in registers and process the query
- *                      blocks of all heads of the group. Sᵀ = k qᵀ and dPᵀ = v dOᵀ, so that Pᵀ and dSᵀ are A operands attention_bwd_q      in
- *                      _q.cl. A tile is 128 queries of a head, 64 per consumer, which process the keys like the forward
+ *                      groups of 256 items, one per block. g is dO, strided
+ * attention_bwd_kv     in _kv.cl. A tile is 128 keys of a key head. Two consumers of 64 keys hold dk and dv in registers and process the query
+ *                      blocks of all heads of the group. Sᵀ = k qᵀ and dPᵀ = v dOᵀ, so that Pᵀ and dSᵀ are A operands
+ * attention_bwd_q      in _q.cl. A tile is 128 queries of a head, 64 per consumer, which process the keys like the forward
  *   q g k v  images; dq, dk, dv strided f32, every element written; all others as in the forward
  *
  * In both passes, two operands stay in local memory for a tile (held), and two stream through a ring: k, v and q, dO; or q, dO and k, v.
@@ -21,8 +21,9 @@
  *   ALONE + c               8, 9    128     the items of consumer c, when no product keeps its warps together
  *
  * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691) in two passes, one that owns keys and one that owns queries, instead of
- * atomics; products by bf16x3 emulation. Ceiling: a sixth of bf16's 989 TFLOP/s. Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal):
- * dk and dv 71, dq 75, with all seven computed products counted.
+ * atomics; products by bf16x3 emulation.
+ * Ceiling: a sixth of bf16's 989 TFLOP/s. Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal): dk and dv 71, dq 75, with all seven
+ * computed products counted.
  */
 #define STAGES 2
 #define LOCAL_BYTES (4 * BLOCK + STAGES * (2 * BLOCK + 512) + BARRIER_BYTES)

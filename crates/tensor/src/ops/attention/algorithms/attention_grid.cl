@@ -4,9 +4,9 @@
  * item (ty, tx) owns rows ty + i*TY of a tile. The rows of a tile are an odd number of float4 apart, so that eight rows that are read at once
  * are in different banks.
  *
- * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with register tiles as in "Efficient GEMM in CUDA" (CUTLASS). Defines: D head size
- * (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements of q, k, v and the
- * gradients can be moved at once: D, strides and starts are multiples of 4).
+ * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with register tiles as in "Efficient GEMM in CUDA" (CUTLASS).
+ * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements
+ * of q, k, v and the gradients can be moved at once: D, strides and starts are multiples of 4).
  */
 #if WG < 8
 #undef WG

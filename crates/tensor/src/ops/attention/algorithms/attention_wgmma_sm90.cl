@@ -33,8 +33,9 @@
  * there are the exponentials (16 per clock and multiprocessor) and the power.
  *
  * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608): warp specialization, ping-pong of two or three warpgroups, and the next scores
- * issued before this block's softmax. Ceiling: wgmma, 989 TFLOP/s by the data sheet, about 620 under the power limit. Reached in a GPT-2 step (B
- * 64, T 1024, D 64, causal, half of the pairs): 303; the backward 404.
+ * issued before this block's softmax.
+ * Ceiling: wgmma, 989 TFLOP/s by the data sheet, about 620 under the power limit. Reached in a GPT-2 step (B 64, T 1024, D 64, causal, half of
+ * the pairs): 303; the backward 404.
  */
 #define TURN 2
 #define ALONE 8

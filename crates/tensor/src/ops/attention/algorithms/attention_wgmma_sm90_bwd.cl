@@ -2,8 +2,8 @@
  *
  * Two passes without atomics on results; the shapes determine the order of every sum.
  *   delta = sum_d dO*o,  P = 2^(scale*s - stat),  dS = P * (dO vᵀ - delta),  dq = scale * dS k,  dk = scale * dSᵀ q,  dv = Pᵀ dO
- *   attention_bwd_stats  in attention_sm90_bwd.cl attention_bwd_kv     in _kv.cl. A tile is KV_BK = 128 keys of a key head. Two consumers of 64
- *   keys hold dk and dv in registers and process
+ * attention_bwd_stats  in attention_sm90_bwd.cl
+ * attention_bwd_kv     in _kv.cl. A tile is KV_BK = 128 keys of a key head. Two consumers of 64 keys hold dk and dv in registers and process
  *                      the query blocks of all heads of the group; Sᵀ = k qᵀ and dPᵀ = v dOᵀ, so that Pᵀ and dSᵀ are A operands
  *
  *   local memory       k, v, KV_STAGES | q, dO, STAGES | dSᵀ 0, 1 | dq parts 0, 1 (both ORDERED) | statistics | barriers | tiles

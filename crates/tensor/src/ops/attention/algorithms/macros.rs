@@ -17,13 +17,13 @@ const WIDE: [(usize, std::ops::RangeInclusive<usize>, usize); 2] = [(192, 9..=12
 
 /// Generates the macros for the kernels that include them:
 ///
-///  `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns. Both are in local memory in halves of 64 adjacent columns; the second half
-///  of a starts `a_half` descriptor units (16 bytes) after the first.
-///  `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b if `keep` is not 0; p is in registers, b in local memory, 16 k rows.
-///  `BF16X3_SS(c, a, b)`, `BF16X3_RS(c, p, b)`: the same for 64 x 64 x 64 with each operand in three planes of bf16, as the six largest of
-///  nine products. Planes are 8192 bytes apart, in unswizzled blocks of 64 x 64 (attention_bf16x3_sm90.cl). b in RS is stored by columns.
-///  `BY_BY_N<n>_K<k>(c, a, b, keep)`: c = aᵀ b, or c += aᵀ b; both are in local memory, 16 k rows of 64 and of n columns.
-///  `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: instructions that use these registers do not move across it.
+/// - `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns. Both are in local memory in halves of 64 adjacent columns; the second
+///   half of a starts `a_half` descriptor units (16 bytes) after the first.
+/// - `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b if `keep` is not 0; p is in registers, b in local memory, 16 k rows.
+/// - `BF16X3_SS(c, a, b)`, `BF16X3_RS(c, p, b)`: the same for 64 x 64 x 64 with each operand in three planes of bf16, as the six largest of nine
+///   products. Planes are 8192 bytes apart, in unswizzled blocks of 64 x 64 (attention_bf16x3_sm90.cl). b in RS is stored by columns.
+/// - `BY_BY_N<n>_K<k>(c, a, b, keep)`: c = aᵀ b, or c += aᵀ b; both are in local memory, 16 k rows of 64 and of n columns.
+/// - `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: instructions that use these registers do not move across it.
 ///
 /// The kernel defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
 pub(super) fn macros() -> String {

@@ -4,10 +4,11 @@
  * part[s, c, i, j] = sum over the pixels of part s of x[p at (i, j), c] * dy[p, c]; images are stored as (N, H, W, C), pixels and taps are those
  * of conv_vector.cl.
  *
- * x, dy     T, contiguous. Groups (vectors of channels / LANES, parts, taps_h / ROWS) of (LANES, WG / LANES) items. An item has ROWS by COLUMNS
- * sums of VW channels: those of ROWS rows of taps with all of their COLUMNS columns. Every element has one owner, and the sizes determine the
- * order of sums. Defines: DTYPE, WG, VW; LANES, a power of two; ROWS; COLUMNS, which is taps_w. Ceiling: x and dy read once for each ROWS rows
- * of taps; adjacent taps find x in the first-level cache.
+ * x, dy     T, contiguous.
+ * Groups (vectors of channels / LANES, parts, taps_h / ROWS) of (LANES, WG / LANES) items. An item has ROWS by COLUMNS sums of VW channels:
+ * those of ROWS rows of taps with all of their COLUMNS columns. Every element has one owner, and the sizes determine the order of sums.
+ * Defines: DTYPE, WG, VW; LANES, a power of two; ROWS; COLUMNS, which is taps_w.
+ * Ceiling: x and dy read once for each ROWS rows of taps; adjacent taps find x in the first-level cache.
  */
 #define AXES int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int sy, int sx, int dy_, int dx_, int oy, int ox
 #define LINES (WG / LANES)

@@ -4,11 +4,11 @@
  * ox of the input, which is 0 outside of the image. G groups of channels have C and O channels each.
  *
  * conv_pack(w, panels, ..)            w T, any strides -> panels (G, ceil(O / NR), I * J * C, NR) float, 0 past O; then C zeros
- *                                     that conv_vector reads for taps outside of the image. conv_vector(x, panels, bias, y, ..) y[p, g, o] =
- *                                     (bias[g, o] | 0) + sum over i, j, c of x[p at (i, j), g, c] * w[g, o, c, i, j].
+ *                                     that conv_vector reads for taps outside of the image.
+ * conv_vector(x, panels, bias, y, ..) y[p, g, o] = (bias[g, o] | 0) + sum over i, j, c of x[p at (i, j), g, c] * w[g, o, c, i, j].
  *     One work-item is a work-group and owns `block` pixels and `wide` panels of a group. The register tile is MR pixels by NV vectors of
- *     O. Rows of A are read in place: for each tap through MR pointers to C adjacent elements, or to zeros. conv_vector_weights(x, dy, zeros,
- *     part, ..)
+ *     O. Rows of A are read in place: for each tap through MR pointers to C adjacent elements, or to zeros.
+ * conv_vector_weights(x, dy, zeros, part, ..)
  *     part[s, g, i, j, c, o] = sum over the pixels of part s of x[p at (i, j), g, c] * dy[p, g, o].
  *     A work-group owns a panel of O, `block` rows (i, j, c) and one part of the pixels. KC pixels of dy at a time are copied into a panel.
  *     Rows of A are read in place if WR channels of one tap are adjacent, otherwise they are copied.

@@ -4,8 +4,8 @@
  * Images are stored as (N, H, W, C). A box is box_w by box_h by box_n adjacent pixels of the result, rows of the product in that order.
  *
  * CONV 1, the convolution: C is (pixels, O), k = (tap, c) in blocks of 64 channels. Each 64 rows of a tile are one box of at most 64 pixels;
- *     the remaining rows hold undefined data from local memory, and are not stored. B is the weights as (O, taps, C), along k. CONV 2, the
- *     gradient of weights: C is (taps * c_blocks * 64, O) of f32, k = pixels in boxes of 64. Rows are channels of a tap, 64 at a time;
+ *     the remaining rows hold undefined data from local memory, and are not stored. B is the weights as (O, taps, C), along k.
+ * CONV 2, the gradient of weights: C is (taps * c_blocks * 64, O) of f32, k = pixels in boxes of 64. Rows are channels of a tap, 64 at a time;
  *     A is x at that tap, B is dy (pixels, O), both across k. With SPLIT 2 each part of k has a plane (taps * C, O) of `part`.
  *
  * Map 0 describes B: (C, O, taps) or (O, W', H', N). Map 1 + tap describes x for that tap, (C, W, H, N): every step_w-th pixel of every

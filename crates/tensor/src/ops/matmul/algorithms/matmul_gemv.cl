@@ -1,17 +1,18 @@
 /* Product of few rows for GPUs, limited by reading B: matmul_gemv_ends.cl has the formula.
  *
  * A group keeps KC steps of A at a time as floats in local memory, normalized if requested. Its items stream B in vectors of 16 bytes and read
- * each byte once. B_ALONG_K 1: LANES items share a line of B (a column), WG / LANES lines at a time, SIDE lines per set of items. B_ALONG_K 0:
- * ACROSS items own VW adjacent columns each; the WG / ACROSS sets of items process the steps of the sum in turn. The items' sums are added in a
- * fixed tree through local memory, so every run gives the same bits.
+ * each byte once.
+ * B_ALONG_K 1: LANES items share a line of B (a column), WG / LANES lines at a time, SIDE lines per set of items.
+ * B_ALONG_K 0: ACROSS items own VW adjacent columns each; the WG / ACROSS sets of items process the steps of the sum in turn.
+ * The items' sums are added in a fixed tree through local memory, so every run gives the same bits.
  *
  * a         T; element (i, k) at a_off + i*a_rs + k*a_cs
  * b         T; element (k, j) at b_off + k*b_rs + j*b_cs; b_rs is 1 with B_ALONG_K 1, otherwise b_cs is 1
  * bias      T (N), or (2N) with GATED; read when flags has BIAS
  * c         T (M, N), dense
  * part      float (splits, M, N), elements in the order of C: with SPLIT. Dimension 1 of the groups splits the sum, k_part steps each.
- *           The epilogue is applied where the parts are added: by the last group of a block of columns with LAST, in order, otherwise by a
- *           launch. tickets   int, with LAST: one for each block of columns, 0 before and after.
+ *           The epilogue is applied where the parts are added: by the last group of a block of columns with LAST, in order, otherwise by a launch.
+ * tickets   int, with LAST: one for each block of columns, 0 before and after.
  * gamma, beta  T (K), with NORM, and eps
  * residual  T (M, N), with RESIDUAL
  * Groups    any number in dimension 0, which process blocks of LINES columns in turn, with LAST one block each; WG items.

@@ -4,18 +4,18 @@
  *
  * Defines: M rows of A and C, 1 to 16. B_ALONG_K 1: B's stride along k is 1 (its lines are columns), 0: along n.
  * NORM      0: A unchanged, 1: root-mean-square norm of its rows (Zhang and Sennrich 2019), 2: layer norm (Ba et al. 2016).
- * UNIT      with NORM: the factor is 1 + gamma. ACT       -1: no activation, otherwise as in activation.cl. GATED 1: B has 2N columns, N of the
- * gate and N of the value; the result is the
- *           activation of the gate times the value. The bias has 2N elements too. RESIDUAL  1: residual (M, N) T, dense, is added last. SWAPPED
- *           1: the product is the transpose of the requested one, whose few columns are rows here: element (i, j) is at j*M + i of C,
- *           and the bias has one element per row. Neither GATED nor ACT. STACK     1: B is a stack of matrices (E, N, K), or (E, 2N, K) with
- *           GATED, with lines along k. M is 1, and dimension 1 of the groups
- *           counts the rows of C. Row r of C is row r / slots of A times matrix ids[r], zero if ids[r] is not below `matrices` (E). SORTED    1:
- *           B is such a stack, and rows are sorted by matrix: offsets (E + 1) are the first row of each matrix, then the first row
- *           without a matrix. Rows without one become zero; tiles (.., 2) are a matrix and the first of at most TILE_ROWS rows of it, or twice
- *           ~0.
- *           Row r of A is line lines_of_a[r] with GATHER 1, otherwise line r. QUANT     not 0: B's lines along k are rows of quantized blocks
- *           (quant/unpack.cl); strides and offset of B are in bytes.
+ * UNIT      with NORM: the factor is 1 + gamma.
+ * ACT       -1: no activation, otherwise as in activation.cl. GATED 1: B has 2N columns, N of the gate and N of the value; the result is the
+ *           activation of the gate times the value. The bias has 2N elements too.
+ * RESIDUAL  1: residual (M, N) T, dense, is added last.
+ * SWAPPED   1: the product is the transpose of the requested one, whose few columns are rows here: element (i, j) is at j*M + i of C,
+ *           and the bias has one element per row. Neither GATED nor ACT.
+ * STACK     1: B is a stack of matrices (E, N, K), or (E, 2N, K) with GATED, with lines along k. M is 1, and dimension 1 of the groups
+ *           counts the rows of C. Row r of C is row r / slots of A times matrix ids[r], zero if ids[r] is not below `matrices` (E).
+ * SORTED    1: B is such a stack, and rows are sorted by matrix: offsets (E + 1) are the first row of each matrix, then the first row
+ *           without a matrix. Rows without one become zero; tiles (.., 2) are a matrix and the first of at most TILE_ROWS rows of it, or twice ~0.
+ *           Row r of A is line lines_of_a[r] with GATHER 1, otherwise line r.
+ * QUANT     not 0: B's lines along k are rows of quantized blocks (quant/unpack.cl); strides and offset of B are in bytes.
  * flags     ADD_C: adds to C. BIAS: adds the bias.
  */
 #ifndef M

@@ -4,12 +4,14 @@
  * A group keeps KC steps of A at a time as bytes in local memory and streams B: LANES items share a line, and each processes groups of 32
  * elements in turn. The products of such a group are added exactly, as int. The items' sums are added in a fixed tree.
  *
- * a, b, bias, c, gamma, beta, eps, residual  as in matmul_int8_panels.cl, except that B's lines are rows of blocks in a file's order, or in
- * planes, from b_off on Groups    any number, which process blocks of WG / LANES columns in turn; WG items.
+ * a, b, bias, c, gamma, beta, eps, residual  as in matmul_int8_panels.cl, except that B's lines are rows of blocks in a file's order, or in planes,
+ *           from b_off on
+ * Groups    any number, which process blocks of WG / LANES columns in turn; WG items.
  *
  * Defines: those of matmul_gemv_ends.cl and of quant/codes.cl; LANES a power of two; KC a multiple of BLOCK. Tuned: WG.
  *
- * Design: that of matmul_gemv.cl, with dot products of four bytes. Ceiling: memory bandwidth, with B read once.
+ * Design: that of matmul_gemv.cl, with dot products of four bytes.
+ * Ceiling: memory bandwidth, with B read once.
  */
 #ifndef LANES
 #define LANES 32

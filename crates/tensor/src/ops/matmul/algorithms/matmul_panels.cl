@@ -1,7 +1,8 @@
 /* Panels of matrix products on CPUs: blocks are copied into local memory (on a CPU: cache) in the order in which the innermost loop reads them.
  * A register tile is MR rows by NV vectors; a panel of A is MR adjacent rows, a panel of B NR adjacent columns.
  *
- * Design: packing and micro-kernel of Goto and van de Geijn 2008. Defines: MR, NV, KC, MC, NC of matmul_vector.cl.
+ * Design: packing and micro-kernel of Goto and van de Geijn 2008.
+ * Defines: MR, NV, KC, MC, NC of matmul_vector.cl.
  */
 #ifndef MR
 #define MR 6

@@ -30,7 +30,8 @@
  *           items. K is a multiple of 8, with planes of 128. With SORTED, dimension 0 counts parts of ROWS rows of tiles, and nothing is split.
  *
  * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT. Needs an
- * NVIDIA_CC of 80 or more. QUANT 1: B is quantized, in planes of FORMAT; 0: it is of T.
+ * NVIDIA_CC of 80 or more.
+ * QUANT 1: B is quantized, in planes of FORMAT; 0: it is of T.
  *
  * Design: products of weights that are dequantized in registers, as in Marlin (Frantar et al. 2024); split-K with tickets (tickets.cl).
  * Ceiling: memory bandwidth, with B read once for each ROWS rows.

@@ -17,8 +17,8 @@
  * bias      T (N), read when flags has BIAS.
  * c         T (Z, M, N), dense. With ADD_C, the product is added to it.
  * part      float (splits, tail, BM, BN), written if there is a tail.
- * tickets   int, with LAST: one for each tile of the tail, 0 before and after. m n k z1  sizes; z1 is the inner batch count. k_part: steps of
- * the sum per split, a multiple of BK.
+ * tickets   int, with LAST: one for each tile of the tail, 0 before and after.
+ * m n k z1  sizes; z1 is the inner batch count. k_part: steps of the sum per split, a multiple of BK.
  * Groups    full + tail * splits of WG = SLICES * (BM / TM) * (BN / TN) items. matmul_tile_sum: items over tail * BM * BN / 4.
  *
  * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of A or B with stride 1 is k (this selects the mapping of items, so that adjacent items read
@@ -28,8 +28,9 @@
  * Tuned: BK.
  *
  * Design: "Efficient GEMM in CUDA" (CUTLASS): tiles of groups and of registers, double buffering, rasterization by bands, split-K for the last
- * tiles; SLICES is its sliced-K. Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of
- * cuBLAS) at 4096 in its form with asynchronous copies; a step of a tile of 64 by 64 takes 31 ns, 0.59 of the ceiling.
+ * tiles; SLICES is its sliced-K.
+ * Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of cuBLAS) at 4096 in its form
+ * with asynchronous copies; a step of a tile of 64 by 64 takes 31 ns, 0.59 of the ceiling.
  */
 #ifndef A_ALONG_K
 #define A_ALONG_K 1

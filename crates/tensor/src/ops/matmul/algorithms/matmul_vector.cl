@@ -9,10 +9,10 @@
  * bias      T (N), read when flags has BIAS.
  * c         T (Z, M, N), dense. With ADD_C, the product is added to it.
  * col       float (N): sums of B's columns over k, written when flags has COLUMN_SUMS; Z is 1 then. They cost one more pass over B in
- *           cache: the gradient of a bias together with that of the weight. part      float (Z, M, N): sums between two blocks of k. Only if T
- *           is narrower than float (c cannot hold them) and k > kc. m n k z1  sizes; z1 is the inner batch count. Global size (row blocks,
- *           column blocks, batches), local size 1. mg ng     block of a group, multiples of MR and NR. kc is a multiple of 4, nc * kc <= NC *
- *           KC; if A is copied, mc * kc <= MC * KC.
+ *           cache: the gradient of a bias together with that of the weight.
+ * part      float (Z, M, N): sums between two blocks of k. Only if T is narrower than float (c cannot hold them) and k > kc.
+ * m n k z1  sizes; z1 is the inner batch count. Global size (row blocks, column blocks, batches), local size 1.
+ * mg ng     block of a group, multiples of MR and NR. kc is a multiple of 4, nc * kc <= NC * KC; if A is copied, mc * kc <= MC * KC.
  *
  * TREE      a generated epilogue: tree_v and tree_1 compute C's elements from the sums; they read and write TREE_PARAMETERS.
  *

@@ -60,10 +60,10 @@
  * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 and 3 (splits, M, N).
  * sums      float (splits, tile rows, N), with COLUMN_SUMS and B not along k: the sums of B's columns (the gradient of a bias together with
  *           that of its weight). Otherwise idle warps compute them. They are slower than the products, so each row of tiles,
- *           all of which read the same blocks, adds its share of them; matmul_wgmma_columns adds the shares in a fixed order. tickets   int,
- *           with SPLIT 1: one per tile and warpgroup that shares it, the blocks summed so far; 0 before and after. m n k     sizes; rows of A
- *           and B start at multiples of 16 bytes. n is a multiple of 8 with SPLIT 2 and 3 and with STAGED. Groups    the number of
- *           multiprocessors, or of items of work if that is smaller; 384 items each. matmul_wgmma_sum: a work-item per four
+ *           all of which read the same blocks, adds its share of them; matmul_wgmma_columns adds the shares in a fixed order.
+ * tickets   int, with SPLIT 1: one per tile and warpgroup that shares it, the blocks summed so far; 0 before and after.
+ * m n k     sizes; rows of A and B start at multiples of 16 bytes. n is a multiple of 8 with SPLIT 2 and 3 and with STAGED.
+ * Groups    the number of multiprocessors, or of items of work if that is smaller; 384 items each. matmul_wgmma_sum: a work-item per four
  *           adjacent elements of C, groups of 256. matmul_wgmma_columns: 8 items per column, groups of 32 columns.
  *
  * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows per warpgroup; PP,
