@@ -103,9 +103,7 @@ impl Arena {
         let device = self.whole.device().clone();
         let flat = || {
             let bytes = elements.checked_mul(DType::F32.size());
-            let bytes = bytes.ok_or_else(|| {
-                Error::memory("optimizer: the number of elements overflows the address space")
-            })?;
+            let bytes = bytes.ok_or_else(|| Error::memory("optimizer: more elements than fit in memory"))?;
             if bytes < OWN {
                 return Tensor::zeros(&device, [elements], DType::F32);
             }
