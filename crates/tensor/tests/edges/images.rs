@@ -148,7 +148,7 @@ pub fn windows(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     add_relu(&x, &z.f(&[4])),
-                    "add_relu: b has shape [4], expected [1, 2, 4, 4], that of a",
+                    "add_relu: b has shape [4], expected [1, 2, 4, 4], the shape of a",
                 ),
                 Type(add_relu(&x, &half), "add_relu: b is f16, but a is f32; convert one with `to_dtype`"),
             ],

@@ -236,7 +236,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
         (
             "argmax::ArgMax",
             vec![
-                Shape(empty.argmax(-1), "argmax: nothing to choose from in shape [2, 0]"),
+                Shape(empty.argmax(-1), "argmax: cannot choose from an empty axis of shape [2, 0]"),
                 Type(u.argmax(0), "argmax: x is u32, expected f32, f16 or bf16"),
             ],
         ),
