@@ -232,18 +232,18 @@ mod tests {
                 message("sofmax", &[Some(&x)], &[]),
                 "no op can be called by the name \"sofmax\"; did you mean softmax?",
             ),
-            (message("softmax", &[], &[]), "softmax: input x is missing, of x"),
-            (message("add", &[Some(&x), None], &[]), "add: input b is missing, of a, b"),
+            (message("softmax", &[], &[]), "softmax: input x is missing; inputs: x"),
+            (message("add", &[Some(&x), None], &[]), "add: input b is missing; inputs: a, b"),
             (message("exp", &[Some(&x), Some(&x)], &[]), "exp: 2 inputs, expected 1: x"),
-            (message("cat", &[Some(&x), None], &[]), "cat: a tensor among tensors is missing"),
+            (message("cat", &[Some(&x), None], &[]), "cat: a tensor is missing; inputs: tensors"),
             (message("topk", &[Some(&x)], &[]), "topk: attribute k is missing, expected an integer"),
             (
                 message("softmax", &[Some(&x)], &[("axes", Value::Int(1))]),
-                "softmax: no attribute \"axes\", there are axis; did you mean axis?",
+                "softmax: unknown attribute \"axes\"; expected one of axis; did you mean axis?",
             ),
             (
                 message("topk", &[Some(&x)], &[("k", Value::Int(-1))]),
-                "topk: attribute k is -1, expected an integer from 0 on",
+                "topk: attribute k is -1, expected an integer of at least 0",
             ),
             (
                 message("gated", &[Some(&x)], &[("gate", "swish".into())]),

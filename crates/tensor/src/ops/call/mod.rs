@@ -178,18 +178,14 @@ impl Call {
             if input.arity != Arity::Optional && inputs.get(i).is_none_or(Option::is_none) {
                 let name = input.name;
                 return Err(Error::format(format!(
-                    "{}: input {name} is missing; the inputs are {}",
+                    "{}: input {name} is missing; inputs: {}",
                     self.name,
                     names()
                 )));
             }
         }
         if list && inputs.iter().skip(self.inputs.len()).any(Option::is_none) {
-            return Err(Error::format(format!(
-                "{}: a tensor is missing; the inputs are {}",
-                self.name,
-                names()
-            )));
+            return Err(Error::format(format!("{}: a tensor is missing; inputs: {}", self.name, names())));
         }
         if !list && inputs.len() > self.inputs.len() {
             return Err(Error::format(format!(

@@ -55,9 +55,7 @@ impl Rules {
         for rule in rules {
             out.push(match *rule {
                 Rule::TopK(0) => return bad("top-k keeps no token"),
-                Rule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => {
-                    return bad("top-p is not a number above 0");
-                }
+                Rule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => return bad("top-p is not above 0"),
                 Rule::MinP(p, _) if !(0.0..=1.0).contains(&p) => return bad("min-p is not between 0 and 1"),
                 Rule::Temperature(t) if !(t >= 0.0 && t.is_finite()) => {
                     return bad("the temperature is below 0");
