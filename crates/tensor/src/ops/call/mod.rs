@@ -178,7 +178,7 @@ impl Call {
             if input.arity != Arity::Optional && inputs.get(i).is_none_or(Option::is_none) {
                 let name = input.name;
                 return Err(Error::format(format!(
-                    "{}: input {name} is missing; inputs: {}",
+                    "{}: missing input {name}; inputs: {}",
                     self.name,
                     names()
                 )));
@@ -301,9 +301,8 @@ impl<'a> Args<'a> {
     pub fn find<T: FromValue>(&self, name: &str) -> Result<Option<T>> {
         let at = self.call.attributes.iter().position(|a| a.name == name);
         let value = at.and_then(|at| self.values.get(at));
-        let value = value.ok_or_else(|| {
-            Error::internal(format!("{}: attribute {name} is not declared", self.call.name))
-        })?;
+        let value = value
+            .ok_or_else(|| Error::internal(format!("{}: undeclared attribute {name}", self.call.name)))?;
         if *value == Value::None {
             return Ok(None);
         }
