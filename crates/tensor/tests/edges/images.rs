@@ -90,7 +90,7 @@ pub fn numbered(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     scatter(&x, 1, &ids, &x),
-                    "scatter: source has shape [2, 3], expected [2, 4], that of ids",
+                    "scatter: source has shape [2, 3], expected [2, 4], the shape of ids",
                 ),
                 Type(
                     scatter(&x, 1, &ids, &half),

@@ -140,7 +140,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
                     f.masked_fill(&z.int(&[2]), 0.0),
                     "masked_fill: mask has shape [2], expected one that broadcasts to [2, 3], the shape of x",
                 ),
-                Type(u.masked_fill(&u, 0.5), "masked_fill: 0.5 in a tensor of u32"),
+                Type(u.masked_fill(&u, 0.5), "masked_fill: cannot fill a tensor of u32 with 0.5"),
             ],
         ),
     ]
@@ -367,7 +367,7 @@ fn losses(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     head(&x, &z.f(&[5, 7]), &z.int(&[2])),
-                    "linear_cross_entropy: the last axis of x [2, 8] is 8, expected 7, the last of weight [5, 7]",
+                    "linear_cross_entropy: the last axis of x [2, 8] is 8, expected 7, the last axis of weight [5, 7]",
                 ),
                 Shape(
                     head(&x, &z.f(&[5, 8]), &z.int(&[3])),

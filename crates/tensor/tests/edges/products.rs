@@ -36,7 +36,7 @@ pub fn products(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     linear(&a, &z.f(&[4, 5]), None),
-                    "linear: the last axis of x [2, 3] is 3, expected 4, the first of w [4, 5]",
+                    "linear: the last axis of x [2, 3] is 3, expected 4, the first axis of w [4, 5]",
                 ),
                 Shape(linear(&a, &z.f(&[3]), None), "linear: w: expected 2 axes, got shape [3]"),
                 Shape(
@@ -60,11 +60,11 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     linear_add(&z.f(&[2, 5]), &z.f(&[2, 4]), &b, &z.f(&[5])),
-                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first axis of w [3, 5]",
                 ),
                 Shape(
                     linear_add(&a, &a, &b, &z.f(&[5])),
-                    "linear_add: residual has shape [2, 3], expected [2, 5], that of the result",
+                    "linear_add: residual has shape [2, 3], expected [2, 5], the shape of the result",
                 ),
                 Type(
                     linear_add(&z.half(&[2, 5]), &a, &b, &z.f(&[5])),
@@ -233,11 +233,11 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     linear_residual(&z.f(&[2, 5]), &z.f(&[2, 4]), &b),
-                    "linear_residual: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                    "linear_residual: the last axis of x [2, 4] is 4, expected 3, the first axis of w [3, 5]",
                 ),
                 Shape(
                     linear_residual(&a, &a, &b),
-                    "linear_residual: residual has shape [2, 3], expected [2, 5], that of the result",
+                    "linear_residual: residual has shape [2, 3], expected [2, 5], the shape of the result",
                 ),
                 Type(
                     linear_residual(&z.half(&[2, 5]), &a, &b),
@@ -250,7 +250,7 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     gated(&a, Gate::Silu),
-                    "gated: x has shape [2, 3], expected a last axis of gate and value, each as long as the other",
+                    "gated: x has shape [2, 3], expected a last axis of gate and value of equal length",
                 ),
                 Type(gated(&z.int(&[2, 4]), Gate::Silu), "gated: x is u32, expected f32, f16 or bf16"),
             ],
@@ -316,11 +316,11 @@ pub fn mixtures(z: &Zeros) -> Vec<Row> {
                 ),
                 Shape(
                     mixed(&x, &ids, &z.f(&[3, 1]), &down),
-                    "experts: ids [3, 2] and weights [3, 1], expected two of one shape, K for each token of x [3, 6]",
+                    "experts: ids [3, 2] and weights [3, 1], expected the same shape with K per token of x [3, 6]",
                 ),
                 Shape(
                     mixed(&z.f(&[2, 6]), &ids, &weights, &down),
-                    "experts: ids [3, 2] and weights [3, 2], expected two of one shape, K for each token of x [2, 6]",
+                    "experts: ids [3, 2] and weights [3, 2], expected the same shape with K per token of x [2, 6]",
                 ),
                 Type(mixed(&x, &weights, &weights, &down), "experts: ids is f32, expected u32 or i32"),
                 Type(

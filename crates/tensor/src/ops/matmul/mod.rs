@@ -79,7 +79,7 @@ fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
         return Ok(n);
     }
     Err(Error::shape(format!(
-        "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
+        "linear: the last axis of x {} is {}, expected {k}, the first axis of w {}",
         x.shape(),
         x.shape().last(),
         w.shape()

@@ -124,7 +124,7 @@ fn messages_name_the_axes() {
         said(linear(&t(&[2, 3]), &w, Some(&bias))),
         "linear: bias has shape [4], expected [5], the last axis of w [3, 5]"
     );
-    assert!(said(linear(&t(&[2, 4]), &w, Some(&t(&[5])))).contains("expected 3, the first of w [3, 5]"));
+    assert!(said(linear(&t(&[2, 4]), &w, Some(&t(&[5])))).contains("expected 3, the first axis of w [3, 5]"));
 }
 
 /// Checks that kernels which a device does not prefer give the same results, such as GPU tiles on a CPU.
