@@ -336,7 +336,7 @@ impl Nodes {
             (0..rank).rev().map(|bit| if axes & (1 << bit) != 0 { 1 } else { size(bit) }).collect();
         let kept = Shape::from(dims);
         if how == Reduction::Max && shape.count() == 0 && kept.count() > 0 {
-            return Err(Error::shape(format!("max: nothing to take the maximum of in shape {shape}")));
+            return Err(Error::shape(format!("max: cannot reduce an empty axis of shape {shape}")));
         }
         Ok(self.keep(Kind::Reduce(how, axes), vec![id], kept))
     }

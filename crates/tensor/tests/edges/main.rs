@@ -63,7 +63,10 @@ fn views(z: &Zeros) -> Vec<Row> {
         (
             "view::Permute",
             vec![
-                Shape(f.permute(&[0, 0]), "permute: axes [0, 0] are no permutation of the 2 axes of [2, 3]"),
+                Shape(
+                    f.permute(&[0, 0]),
+                    "permute: axes [0, 0] are not a permutation of the 2 axes of [2, 3]",
+                ),
                 Shape(f.transpose(0, 2), "transpose: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
                 AnyType(VIEWS),
             ],
@@ -71,7 +74,7 @@ fn views(z: &Zeros) -> Vec<Row> {
         (
             "view::Slice",
             vec![
-                Shape(f.slice(1, 2..5), "slice: 2..5 of axis 1 of shape [2, 3], which has 3 there"),
+                Shape(f.slice(1, 2..5), "slice: 2..5 of axis 1 of shape [2, 3], which has size 3 there"),
                 Shape(f.slice(2, 0..1), "slice: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
                 AnyType(VIEWS),
             ],
@@ -229,7 +232,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
         (
             "reduce::Max",
             vec![
-                Shape(empty.max(&[1], false), "max: nothing to take the maximum of in shape [2, 0]"),
+                Shape(empty.max(&[1], false), "max: cannot reduce an empty axis of shape [2, 0]"),
                 AnyType("that of integers and masks is exact, and has no gradient"),
             ],
         ),
@@ -252,7 +255,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     empty.multinomial(2, &mut draws),
-                    "multinomial: nothing to choose from in weights of shape [2, 0]",
+                    "multinomial: cannot choose from an empty axis of weights [2, 0]",
                 ),
                 Type(u.multinomial(2, &mut draws), "multinomial: weights is u32, expected f32, f16 or bf16"),
             ],

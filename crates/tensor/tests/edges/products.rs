@@ -162,9 +162,12 @@ fn appended(z: &Zeros) -> Vec<Said> {
         ),
         Shape(
             append(&z.f(&[3, 2, 7]), &cache, &pages, 0),
-            "cache_append: the last axis of cache f32 [3, 4, 2, 8], expected 7 in order for heads of 7",
+            "cache_append: the last axis of cache f32 [3, 4, 2, 8], expected 7, contiguous, for heads of 7",
         ),
-        Shape(append(&x, &cache, &z.int(&[1, 2]), 0), "cache_append: pages [1, 2], expected (M) in order"),
+        Shape(
+            append(&x, &cache, &z.int(&[1, 2]), 0),
+            "cache_append: pages [1, 2], expected a contiguous (M)",
+        ),
         Type(append(&x, &cache, &z.f(&[2]), 0), "cache_append: pages is f32, expected u32 or i32"),
         Type(
             append(&z.half(&[3, 2, 8]), &cache, &pages, 0),
@@ -180,7 +183,7 @@ fn gathered(z: &Zeros) -> Vec<Said> {
         Shape(gather(7..9, 8, DType::F32), "cache_gather: rows 7 to 9 of a text with pages for 8"),
         Shape(
             gather(0..1, 9, DType::F32),
-            "cache_gather: the last axis of cache f32 [3, 4, 2, 8], expected 9 in order for heads of 9",
+            "cache_gather: the last axis of cache f32 [3, 4, 2, 8], expected 9, contiguous, for heads of 9",
         ),
         Type(gather(0..1, 8, DType::F16), "cache_gather: rows of a cache of f32 as f16"),
     ]
@@ -260,7 +263,7 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     rope(&x, &angles, &angles, 4, 8),
-                    "rope: 4 heads of 8, 8 elements of each rotated, do not fit x [1, 4, 24]",
+                    "rope: 4 heads of 8 with 8 rotated elements each do not fit x [1, 4, 24]",
                 ),
                 Shape(rope(&a, &angles, &angles, 1, 8), "rope: x: expected 3 axes, got shape [2, 3]"),
                 Type(rope(&x, &z.half(&[4, 4]), &angles, 3, 8), "rope: cosines are f16, expected f32"),
@@ -281,11 +284,11 @@ pub fn mixtures(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     route(&logits, 5, true).map(|(weights, _)| weights),
-                    "route: logits have shape [3, 4], expected a last axis of experts of which 5 can be chosen, and at least 1",
+                    "route: logits have shape [3, 4], expected a last axis of experts, and to choose between 1 and all of them, not 5",
                 ),
                 Shape(
                     route(&logits, 0, true).map(|(weights, _)| weights),
-                    "route: logits have shape [3, 4], expected a last axis of experts of which 0 can be chosen, and at least 1",
+                    "route: logits have shape [3, 4], expected a last axis of experts, and to choose between 1 and all of them, not 0",
                 ),
                 Type(
                     route(&z.int(&[3, 4]), 2, true).map(|(weights, _)| weights),
@@ -298,7 +301,7 @@ pub fn mixtures(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     balance_loss(&z.f(&[]), 1),
-                    "balance_loss: logits have shape [], expected a last axis of experts of which 1 can be chosen, and at least 1",
+                    "balance_loss: logits have shape [], expected a last axis of experts, and to choose between 1 and all of them, not 1",
                 ),
                 Type(balance_loss(&ids, 2), "balance_loss: logits is u32, expected f32, f16 or bf16"),
             ],

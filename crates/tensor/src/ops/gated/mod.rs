@@ -53,7 +53,7 @@ impl Gate {
     pub fn named(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|gate| gate.name() == name);
         found.ok_or_else(|| {
-            Error::format(format!("unknown gate {name:?}; expected one of {}", Self::NAMES.join(", ")))
+            Error::format(format!("unknown gate {name:?}, expected {}", Self::NAMES.join(", ")))
         })
     }
     pub(super) fn in_f64(self, x: f64) -> f64 {
