@@ -218,7 +218,7 @@ impl<J: Job> Table<J> {
     /// Returns every row with its estimate, or with the reason why it does not apply.
     pub fn explain(&'static self, request: &J::Request<'_>) -> Vec<Row> {
         let device = J::device(request);
-        // Choose first: a row that fails its self-test is in quarantine afterwards.
+        // Choose first: a row that fails its self-test is then in quarantine.
         let chosen = self.cheapest(request, &self.usable(request)).map(|(row, _)| row.name());
         let usable = self.usable(request);
         let row = |row: &&'static Algorithm<J>| {

@@ -64,8 +64,8 @@ impl Op<1> for BalanceLoss {
         Array::new([], vec![e as f64 * sum])
     }
     fn calls() -> Vec<Call> {
-        let doc = "The loss that keeps experts equally busy (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an \
-                   f32 scalar, k where experts are equally busy.";
+        let doc = "The loss that balances the load of experts (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest \
+                   choose → an f32 scalar, which is k if all experts are equally busy.";
         let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", Kind::Int);
         vec![call.run(|a| balance_loss(a.inputs::<1>()?[0], a.get("k")?))]
     }

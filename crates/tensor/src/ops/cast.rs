@@ -31,8 +31,8 @@ impl Op<1> for Cast {
         x.clone()
     }
     fn calls() -> Vec<Call> {
-        let doc = "The same values in another storage type, rounded to nearest even; floats become integers by dropping their fraction, and a mask is set \
-             where a value is not 0.";
+        let doc = "The same values in another storage type, rounded to nearest even; floats become integers by truncation, and a mask is set \
+                   where a value is not 0.";
         let call = Call::new("cast", doc).inputs(&["x"]).required("dtype", Kind::DType);
         vec![call.run(|a| a.inputs::<1>()?[0].to_dtype(a.get("dtype")?))]
     }

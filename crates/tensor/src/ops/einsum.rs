@@ -192,7 +192,7 @@ impl Operand {
         Ok(Self { tensor: self.tensor.sum(&axes, false)?, labels })
     }
 
-    /// Multiplies both, and sums over axes that are not wanted afterwards.
+    /// Multiplies both, and sums over axes that are not part of the result.
     fn times(self, other: Self, wanted: &dyn Fn(&Label) -> bool) -> Result<Self> {
         let (a_has, b_has) = (self.labels.clone(), other.labels.clone());
         let a = self.summed(&|label| wanted(label) || b_has.contains(label))?;
@@ -224,8 +224,8 @@ impl Operand {
 
 /// Returns the call of this function.
 pub(super) fn calls() -> Vec<Call> {
-    let doc = "Tensors multiplied along axes of one letter, and summed over letters that the result has not: `bij,bjk->bik` is a product of matrices. \
-               `...` stands for any axes, which broadcast; a letter twice in one tensor is its diagonal.";
+    let doc = "Multiplies tensors along axes with the same letter, and sums over letters that are not in the result: `bij,bjk->bik` is a matrix \
+               product. `...` stands for any axes, which broadcast; a letter twice in one tensor selects its diagonal.";
     let call = Call::new("einsum", doc).list("tensors").required("formula", Kind::Text);
     vec![call.run(|a| einsum(&a.get::<String>("formula")?, &a.list()))]
 }

@@ -300,8 +300,8 @@ impl Op<6> for FeedForward {
         residual.zip(&linear.reference([&hidden, w2, b2]), &residual.shape, |a, b| a + b)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh \
-                   approximation. With `recompute` the backward makes the GELU's result again instead of keeping it.";
+        let doc = "Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its \
+                   tanh approximation. With `recompute` the backward recomputes the GELU's result instead of saving it.";
         let call = Call::new(Self::NAME, doc).inputs(&["residual", "x", "w1", "b1", "w2", "b2"]);
         vec![call.default("recompute", false).run(|a| {
             let [residual, x, w1, b1, w2, b2] = a.inputs()?;

@@ -336,9 +336,9 @@ impl Op<6> for FusedLinear {
         if self.residual { residual.zip(&h, &residual.shape, |a, b| a + b) } else { h }
     }
     fn calls() -> Vec<Call> {
-        let doc = "A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. \
-                   `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is \
-                   `(K, 2N)`, and the activation of its first half multiplies the second.";
+        let doc = "A linear map fused with its neighbors in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., \
+                   N)`. `gamma` `(K)` selects a root-mean-square norm, with `beta` a layer norm; with `unit_offset` the factor is 1 + gamma. With \
+                   `by_gate` w is `(K, 2N)`, and the activation of the first half multiplies the second half.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]);
         let call = call.optional_inputs(&["gamma", "beta", "bias", "residual"]).default("eps", 1e-5);
         let call = call.default("unit_offset", false).choice("activation", &ACTIVATIONS);

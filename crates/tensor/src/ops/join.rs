@@ -84,15 +84,15 @@ impl Op<3> for Cat {
     fn calls() -> Vec<Call> {
         let take = |name, doc| Call::new(name, doc).inputs(&["x"]);
         vec![
-            Call::new("cat", "Tensors one after the other along an axis; their other axes agree. A negative axis counts from the end.")
+            Call::new("cat", "Concatenates tensors along an axis; their other axes must agree. A negative axis counts from the end.")
                 .list("tensors")
                 .default("axis", 0)
                 .run(|a| cat(&a.list(), a.get("axis")?)),
-            Call::new("stack", "Tensors of one shape, side by side along a new axis put in before `axis`.")
+            Call::new("stack", "Stacks tensors of one shape along a new axis, which is inserted before `axis`.")
                 .list("tensors")
                 .default("axis", 0)
                 .run(|a| stack(&a.list(), a.get("axis")?)),
-            take("split", "Views of these lengths along an axis, in order; they add up to its size.")
+            take("split", "Views of these lengths along an axis, in order; they must add up to its size.")
                 .required("lengths", Kind::Ints)
                 .default("axis", 0)
                 .results(&["parts"])

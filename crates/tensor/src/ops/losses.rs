@@ -136,11 +136,12 @@ pub(super) fn calls() -> Vec<Call> {
             let [x, target] = a.inputs()?;
             bce_with_logits(x, target, reduction(a)?)
         }),
-        of("kl_div", "Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements.").run(|a| {
+        of("kl_div", "Kullback-Leibler divergence of log-probabilities x from probabilities `target`; the mean is over all elements.").run(|a| {
             let [x, target] = a.inputs()?;
             kl_div(x, target, reduction(a)?)
         }),
-        of("nll_loss", "Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows whose class is `ignore_index` count for nothing.")
+        of("nll_loss", "Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows with class `ignore_index` are \
+                        ignored.")
             .optional_default("ignore_index", -100)
             .run(|a| {
                 let [x, target] = a.inputs()?;

@@ -211,19 +211,19 @@ fn weights(device: &Device, from: usize, to: usize, how: Resize) -> Result<Tenso
 pub(super) fn calls() -> Vec<Call> {
     let take = |name, doc| Call::new(name, doc).inputs(&["x"]);
     vec![
-        Call::new("index_select", "Elements `ids` `(M)` of an axis, in their order; an index outside of it gives NaN.")
+        Call::new("index_select", "Selects elements `ids` `(M)` of an axis, in their order; an invalid index gives NaN.")
             .inputs(&["x", "ids"])
             .default("axis", 0)
             .run(|a| a.inputs().and_then(|[x, ids]| index_select(x, a.get("axis")?, ids))),
-        take("flip", "Axes in the opposite order of their elements.")
+        take("flip", "Reverses the elements of axes.")
             .required("axes", Kind::Ints)
             .run(|a| flip(a.inputs::<1>()?[0], &a.get::<Vec<_>>("axes")?)),
-        take("roll", "Elements of an axis moved on by `shift`; those that leave it come in at the other end.")
+        take("roll", "Moves the elements of an axis by `shift`; elements that leave it reappear at the other end.")
             .required("shift", Kind::Int)
             .default("axis", -1)
             .run(|a| roll(a.inputs::<1>()?[0], a.get("shift")?, a.get("axis")?)),
-        take("pad", "Elements around the last axes: two amounts for each, before and after, of the last axis first. They are `value`, or those of x mirrored \
-                     at its ends (`reflect`), or its first and last one (`replicate`).")
+        take("pad", "Pads the last axes: two amounts per axis, before and after, starting with the last axis. The padding is `value`, or the \
+                     elements of x mirrored at its ends (`reflect`), or its first and last element (`replicate`).")
             .required("amounts", Kind::Ints)
             .default("value", 0.0)
             .choice("mode", &["constant", "reflect", "replicate"])
@@ -235,15 +235,16 @@ pub(super) fn calls() -> Vec<Call> {
                 };
                 pad(a.inputs::<1>()?[0], &a.get::<Vec<_>>("amounts")?, padding)
             }),
-        Call::new("one_hot", "Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0.")
+        Call::new("one_hot", "One-hot rows: numbers below `classes`, of any shape → f32 with a further axis of `classes`: 1 at the number, \
+                              otherwise 0.")
             .inputs(&["ids"])
             .required("classes", Kind::Int)
             .run(|a| one_hot(a.inputs::<1>()?[0], a.get("classes")?)),
         take("triu", "The upper triangle of the last two axes: 0 where `column < row + diagonal`.")
             .default("diagonal", 0)
             .run(|a| triu(a.inputs::<1>()?[0], a.get("diagonal")?)),
-        take("interpolate", "The last two axes `(.., H, W)` brought to `size`, by the nearest pixel or between the nearest two of each axis; with \
-                             `align_corners` pixels are the corners of a grid.")
+        take("interpolate", "Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis; \
+                             with `align_corners` pixels are the corners of a grid.")
             .required("size", Kind::Ints)
             .choice("mode", &["nearest", "bilinear"])
             .default("align_corners", false)

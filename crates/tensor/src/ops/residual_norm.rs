@@ -71,7 +71,7 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
         [inputs[0].clone(), layer_norm::reference(self.eps, inputs)]
     }
     fn calls() -> Vec<Call> {
-        let doc = "x itself and its layer_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass.";
+        let doc = "x itself and its layer_norm, for the start of a residual branch: both gradients of x are added in one pass.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         vec![call.results(&["residual", "y"]).run_all(|a| {
             let [x, gamma, beta] = a.inputs()?;
@@ -122,7 +122,7 @@ impl MultiOp<2, 2> for ResidualRmsNorm {
         [inputs[0].clone(), rms_norm::reference(self.eps, inputs)]
     }
     fn calls() -> Vec<Call> {
-        let doc = "x itself and its rms_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass.";
+        let doc = "x itself and its rms_norm, for the start of a residual branch: both gradients of x are added in one pass.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma"]).default("eps", 1e-5);
         vec![call.results(&["residual", "y"]).run_all(|a| {
             let [x, gamma] = a.inputs()?;

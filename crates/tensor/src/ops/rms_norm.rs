@@ -45,8 +45,8 @@ impl Op<2> for RmsNorm {
         reference(self.eps, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Root-mean-square normalisation over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → \
-                   `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`.";
+        let doc = "Root-mean-square normalization over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → `x / sqrt(mean(x²) + \
+                   eps) * gamma` `(.., N)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma"]).default("eps", 1e-5);
         vec![call.run(|a| {
             let [x, gamma] = a.inputs()?;

@@ -124,7 +124,7 @@ impl Op<1> for Permute {
     }
     fn calls() -> Vec<Call> {
         vec![
-            Call::new("permute", "Axes in another order: axis i of the result is `axes[i]` of x. No copy.")
+            Call::new("permute", "Reorders the axes: axis i of the result is `axes[i]` of x. No copy.")
                 .inputs(&["x"])
                 .required("axes", Kind::Ints)
                 .run(|a| {
@@ -135,7 +135,7 @@ impl Op<1> for Permute {
                         .collect::<Result<Vec<_>>>()?;
                     x.permute(&axes)
                 }),
-            Call::new("transpose", "Two axes exchanged; negative ones count from the end. No copy.")
+            Call::new("transpose", "Exchanges two axes; negative ones count from the end. No copy.")
                 .inputs(&["x"])
                 .default("a", -2)
                 .default("b", -1)
@@ -296,7 +296,7 @@ impl Op<1> for Expand {
     fn calls() -> Vec<Call> {
         let call = Call::new(
             "expand",
-            "Repeated along axes of size 1 and new ones in front, as broadcasting does it. No copy.",
+            "Repeats x along axes of size 1 and along new leading axes, like broadcasting. No copy.",
         );
         vec![
             call.inputs(&["x"])

@@ -301,9 +301,9 @@ impl Op<3> for Attention {
         textbook(&self.options, q, k, v)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, D)`. Query \
-                   head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, of those only the last `window`. \
-                   `scale` is 1/√D where it is not given; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops \
+        let doc = "Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, \
+                   D)`. Query head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, with `window` only the last \
+                   ones. `scale` is 1/√D by default; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops \
                    probabilities.";
         vec![options::declared(Call::new(Self::NAME, doc).inputs(&["q", "k", "v"])).run(|a| {
             let [q, k, v] = a.inputs()?;
@@ -482,8 +482,8 @@ impl Op<1> for AttentionQkv {
         Array::new([b, t, self.heads * size], o.permute(&[0, 2, 1, 3]).data)
     }
     fn calls() -> Vec<Call> {
-        let doc = "attention of a packed projection: qkv `(B, T, (H + 2 KH) D)`, which holds H query heads, KH key heads and KH value heads → \
-                   `(B, T, H D)`. KH is H where it is not given. Nothing is copied.";
+        let doc = "attention of a packed projection: qkv `(B, T, (H + 2 KH) D)` with H query heads, KH key heads and KH value heads → `(B, T, H \
+                   D)`. KH is H by default. Nothing is copied.";
         let call = Call::new(Self::NAME, doc).inputs(&["qkv"]).required("heads", Kind::Int);
         vec![options::declared(call.optional("kv_heads", Kind::Int)).run(|a| {
             let ([qkv], heads) = (a.inputs()?, a.get("heads")?);

@@ -439,8 +439,8 @@ impl MultiOp<3, 3> for BatchNorm {
         [y, mean, var]
     }
     fn calls() -> Vec<Call> {
-        let doc = "Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the \
-                   variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
+        let doc = "Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; also returns the \
+                   mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let call = call.choice("activation", &Activation::NAMES);
         let train = call.results(&["y", "mean", "variance"]).run_all(|a| {
@@ -449,7 +449,7 @@ impl MultiOp<3, 3> for BatchNorm {
             batch_norm_activated(x, gamma, beta, a.get("eps")?, activation).map(Into::into)
         });
         let doc =
-            "Batch normalisation by given means and variances `(C)` of the channels, f32, for inference.";
+            "Batch normalization by given means and variances `(C)` of the channels, f32, for inference.";
         let call = Call::new("batch_norm_inference", doc);
         let call = call.inputs(&["x", "gamma", "beta", "mean", "variance"]).default("eps", 1e-5);
         let inference = call.run(|a| {
@@ -457,14 +457,15 @@ impl MultiOp<3, 3> for BatchNorm {
             let running = Running { mean: mean.clone(), variance: variance.clone() };
             batch_norm_inference(x, gamma, beta, &running, a.get("eps")?)
         });
-        let doc = "Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus \
-                   beta `(C)`. As many groups as channels is instance normalisation.";
+        let doc = "Group normalization: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` \
+                   plus beta `(C)`. One channel per group is instance normalization.";
         let call = Call::new("group_norm", doc).inputs(&["x", "gamma", "beta"]);
         let group = call.required("groups", Kind::Int).default("eps", 1e-5).run(|a| {
             let [x, gamma, beta] = a.inputs()?;
             group_norm(x, a.get("groups")?, gamma, beta, a.get("eps")?)
         });
-        let doc = "Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`.";
+        let doc = "Instance normalization: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta \
+                   `(C)`.";
         let call = Call::new("instance_norm", doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let instance = call.run(|a| {
             let [x, gamma, beta] = a.inputs()?;

@@ -370,8 +370,8 @@ impl Op<5> for Choose {
         Array::new(vec![texts], (0..texts).map(of).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "The next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state \
-                   of the engine, which with `advance` moves on; `bias` `(V)` f32 is added to the logits. No gradient.";
+        let doc = "Samples the next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and \
+                   decoding state of the engine, which `advance` updates; `bias` `(V)` f32 is added to the logits. No gradient.";
         let call = Call::new(Self::NAME, doc)
             .inputs(&["logits", "rules", "words", "state"])
             .optional_inputs(&["bias"]);

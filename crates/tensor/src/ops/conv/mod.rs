@@ -201,8 +201,7 @@ impl Op<3> for Conv2d {
     }
     fn calls() -> Vec<Call> {
         let doc = "Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and \
-                   dilation are one number or one for each axis; the images may lie in any order in memory, and the result's channels are \
-                   neighbours.";
+                   dilation are one number or one per axis; images may have any strides, and the result is stored with channels last.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
         let call = call.default("stride", [1]).default("padding", [0]).default("dilation", [1]);
         let conv2d = call.default("groups", 1).run(|a| {

@@ -149,7 +149,7 @@ impl Op<3> for ConvTranspose2d {
     }
     fn calls() -> Vec<Call> {
         let doc = "Transposed convolution of images: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')`, the gradient of \
-                   conv2d's image. Stride, padding, dilation and output_padding are one number or one for each axis.";
+                   conv2d's image. Stride, padding, dilation and output_padding are one number or one per axis.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
         let call = call.default("stride", [1]).default("padding", [0]).default("dilation", [1]);
         let call = call.default("groups", 1).default("output_padding", [0]);

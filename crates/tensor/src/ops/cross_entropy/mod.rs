@@ -250,9 +250,8 @@ impl Op<2> for CrossEntropy {
     }
     fn calls() -> Vec<Call> {
         let doc = "Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with \
-                   `reduction` \"none\". Rows whose target is `ignore_index` count for nothing; `label_smoothing` is the share of the target's \
-                   probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may take \
-                   the logits' memory.";
+                   `reduction` \"none\". Rows with target `ignore_index` are ignored; `label_smoothing` is the share of the target's probability \
+                   spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may overwrite the logits.";
         let call = Call::new("cross_entropy", doc).inputs(&["logits", "targets"]);
         let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
         vec![call.choice("reduction", &Reduction::NAMES).default("overwrite_logits", false).run(|a| {

@@ -41,7 +41,8 @@ impl Op<1> for CumSum {
         Array::new(x.shape.clone(), x.rows().flat_map(sums).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Sums of all elements of an axis up to and with each. Rounding errors are carried along, so the error does not grow with the length.";
+        let doc = "Cumulative sums: of all elements of an axis up to and including each. Rounding errors are compensated, so the error does not \
+                   grow with the length.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].cumsum(a.get("axis")?))]
     }

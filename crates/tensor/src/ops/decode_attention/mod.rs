@@ -363,10 +363,10 @@ impl MultiOp<8, 2> for DecodeAttention {
         samples::reference(self, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "A step of decoding: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values \
-                   `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
-                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalised before that, and with \
-                   `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
+        let doc = "A decoding step: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 \
+                   KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
+                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalized before that, and with `pages`, \
+                   u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["qkv", "cache", "position"]);
         let call = call.optional_inputs(&["cosines", "sines", "query", "key", "pages"]);
         let call =

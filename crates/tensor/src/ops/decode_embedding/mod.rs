@@ -116,8 +116,8 @@ impl Op<4> for DecodeEmbedding {
         Array::new([ids.shape.dims(), &[c]].concat(), ids.data.iter().enumerate().flat_map(row).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Vectors of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` \
-                   `(P, C)` are places and `position`, u32 `(1)` or `(B)`, the tokens before. No gradient.";
+        let doc = "Embeddings of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where \
+                   `positions` `(P, C)` are position embeddings and `position`, u32 `(1)` or `(B)`, the number of earlier tokens. No gradient.";
         let call =
             Call::new(Self::NAME, doc).inputs(&["table", "ids"]).optional_inputs(&["positions", "position"]);
         vec![call.default("scale", 1.0).run(|a| {

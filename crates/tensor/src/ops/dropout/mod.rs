@@ -72,8 +72,8 @@ impl Op<1> for Dropout {
         Array::from_fn(x.shape.clone(), |i| x.data[i] * factor(i))
     }
     fn calls() -> Vec<Call> {
-        let doc = "Elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014). The backward draws the same \
-                   mask again.";
+        let doc = "Sets elements to 0 with a given probability, and scales the others to keep the mean (Srivastava et al. 2014). The backward \
+                   draws the same mask again.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("probability", 0.5).random();
         vec![call.run(|a| dropout(a.inputs::<1>()?[0], a.get("probability")?, &mut a.generator()?))]
     }

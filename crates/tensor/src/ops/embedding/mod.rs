@@ -96,8 +96,8 @@ impl Op<2> for Embedding {
         Array::new(shape, rows.collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Rows of a table by number: table `(V, C)`, ids u32 or i32 → ids' shape with an axis of C behind. An id outside of the table \
-                   gives a row of NaN, and no gradient.";
+        let doc = "Rows of a table by index: table `(V, C)`, ids u32 or i32 → the shape of ids followed by an axis of C. An id outside of the \
+                   table gives a row of NaN, and no gradient.";
         vec![Call::new(Self::NAME, doc).inputs(&["table", "ids"]).run(|a| {
             let [table, ids] = a.inputs()?;
             embedding(table, ids)

@@ -278,8 +278,8 @@ impl Op<5> for Experts {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their gate and value maps stacked \
-                   (E, 2H, C) and maps back (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
+        let doc = "The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their stacked gate and value \
+                   maps (E, 2H, C) and down maps (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "weights", "gate_up", "down"]);
         vec![call.choice("gate", &Gate::NAMES).run(|a| {
             let [x, ids, weights, gate_up, down] = a.inputs()?;

@@ -52,9 +52,7 @@ impl Gate {
     /// `Format` with the known names.
     pub fn named(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|gate| gate.name() == name);
-        found.ok_or_else(|| {
-            Error::format(format!("unknown gate {name:?}, expected {}", Self::NAMES.join(", ")))
-        })
+        found.ok_or_else(|| Error::format(format!("gate is {name:?}, expected {}", Self::NAMES.join(", "))))
     }
     pub(super) fn in_f64(self, x: f64) -> f64 {
         UNARY.iter().find(|row| row.name == self.name()).map_or(f64::NAN, |row| (row.f)(x, [0.0; 2]))
@@ -135,7 +133,7 @@ impl Op<1> for Gated {
         Array::new(dims, x.rows().flat_map(row).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements and a value u of N behind it → `act(g) * u` `(.., N)`.";
+        let doc = "Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements followed by a value u of N → `act(g) * u` `(.., N)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).choice("gate", &Gate::NAMES);
         vec![call.run(|a| gated(a.inputs::<1>()?[0], Gate::named(&a.get::<String>("gate")?)?))]
     }

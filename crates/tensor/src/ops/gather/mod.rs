@@ -125,8 +125,8 @@ impl Op<2> for Gather {
         Array::from_fn(ids.shape.clone(), |e| place(x, ids, self.axis, e).map_or(f64::NAN, |at| x.data[at]))
     }
     fn calls() -> Vec<Call> {
-        let doc = "Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number \
-                   outside of the axis gives NaN.";
+        let doc = "Elements of an axis by index: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have the axes of x, none but `axis` longer; an \
+                   invalid index gives NaN.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids"]).default("axis", -1);
         vec![call.run(|a| a.inputs().and_then(|[x, ids]| gather(x, a.get("axis")?, ids)))]
     }
@@ -184,8 +184,8 @@ impl Op<3> for ScatterAdd {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "x with `source` added by number along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, f32 sums in the order of positions, the \
-                   same bits every time. A number outside of the axis adds nothing.";
+        let doc = "x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of \
+                   positions, so the bits are always the same. An invalid index adds nothing.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "source"]).default("axis", -1);
         vec![
             call.run(|a| a.inputs().and_then(|[x, ids, source]| scatter_add(x, a.get("axis")?, ids, source))),
@@ -241,8 +241,8 @@ impl Op<3> for Scatter {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "x with elements replaced by number along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, by the last position that names the \
-                   element. A number outside of the axis changes nothing.";
+        let doc = "x with elements replaced by index along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, from the last position that \
+                   names the element. An invalid index changes nothing.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "source"]).default("axis", -1);
         vec![call.run(|a| a.inputs().and_then(|[x, ids, source]| scatter(x, a.get("axis")?, ids, source)))]
     }

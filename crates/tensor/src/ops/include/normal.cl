@@ -9,7 +9,7 @@
  *
  * tools/normal_table.py makes the coefficients: t^0 to t^3 of each piece, the largest k first, as the bits of a float.
  *
- * Design: inversion with a cubic for each piece, pieces by octaves towards the tail (Cheung, Lee, Luk and Villasenor 2007, "Hardware Generation
+ * Design: inversion with a cubic for each piece, pieces by octaves toward the tail (Cheung, Lee, Luk and Villasenor 2007, "Hardware Generation
  * of Arbitrary Random Number Distributions From Uniform Distributions Via the Inversion Method").
  */
 __constant uint NORMAL_PIECES[32 * 8 * 4] = {

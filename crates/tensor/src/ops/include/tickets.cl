@@ -4,7 +4,7 @@
  * Design: a ticket lock without the lock (Mellor-Crummey and Scott 1991); CUTLASS has it as semaphore.h.
  */
 #if NVIDIA_CC >= 70
-/* Returns how many groups came before. Their writes are visible afterwards, and this group's writes are visible to later groups. */
+/* Returns how many groups came before. Their writes are visible after the call, and this group's writes are visible to later groups. */
 static inline int turn_taken(__global int *turn) {
   int before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");

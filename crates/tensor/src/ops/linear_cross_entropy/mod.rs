@@ -212,8 +212,8 @@ impl Op<3> for LinearCrossEntropy {
         self.loss().reference([&Array::from_fn([rows, v], dot), &flat])
     }
     fn calls() -> Vec<Call> {
-        let doc = "Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`, whose logits never are in memory \
-                   together: they are made `chunk` rows at a time, a power of two of at least 256, chosen where none is given.";
+        let doc = "Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`. The logits are never in memory \
+                   all at once: they are computed `chunk` rows at a time, a power of two of at least 256, by default chosen automatically.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "weight", "targets"]);
         let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
         vec![call.optional("chunk", Kind::Int).run(|a| {

@@ -60,7 +60,7 @@ impl Op<1> for LogSumExp {
         Array::new(dims[..dims.len() - 1].to_vec(), x.rows().map(one).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity.";
+        let doc = "`log(sum(exp(x)))` over an axis, which is removed. An empty axis, or only -infinity, gives -infinity.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].logsumexp(a.get("axis")?))]
     }

@@ -56,8 +56,8 @@ impl Op<1> for Multinomial {
         Array::new([&dims[..dims.len() - 1], &[self.samples]].concat(), out)
     }
     fn calls() -> Vec<Call> {
-        let doc = "`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to \
-                   its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient.";
+        let doc = "Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is \
+                   proportional to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["weights"]).required("samples", Kind::Int).random();
         vec![call.run(|a| a.inputs::<1>()?[0].multinomial(a.get("samples")?, &mut a.generator()?))]
     }

@@ -188,8 +188,8 @@ impl Op<3> for CacheAppend {
         out
     }
     fn calls() -> Vec<Call> {
-        let doc = "Writes rows x `(N, 2 KH, D)` to places `first..first + N` of a text, whose pages, u32 `(M)`, lie in a cache `(P, page, 2 KH, D)`, \
-                   and gives the cache. No gradient.";
+        let doc = "Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text, whose pages, u32 `(M)`, are in a cache `(P, page, 2 \
+                   KH, D)`, and returns the cache. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "cache", "pages"]).required("first", Kind::Int);
         vec![call.results(&["cache"]).run(|a| {
             let [x, rows, pages] = a.inputs()?;

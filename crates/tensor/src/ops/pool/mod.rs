@@ -121,12 +121,11 @@ impl Op<1> for MaxPool2d {
         if matches!(self.windows, Windows::Adaptive { .. }) { "adaptive_max_pool2d" } else { Self::NAME }
     }
     fn calls() -> Vec<Call> {
-        let doc = "Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given), padding and dilation are one \
-                   number or one for each axis; NaN where one is in a window; the first of equal pixels has the gradient.";
+        let doc = "Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (by default the size), padding and dilation are one \
+                   number or one per axis. A window with a NaN gives NaN; the first of equal pixels gets the gradient.";
         let max = sliding_call(Self::NAME, doc).default("dilation", [1]);
         let max = max.run(|a| max_pool2d(a.inputs::<1>()?[0], sliding(a, a.pair("dilation")?)?));
-        let doc = "Maxima of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → \
-                   `(N, C, H', W')`.";
+        let doc = "Maxima of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`.";
         let adaptive = Call::new("adaptive_max_pool2d", doc).inputs(&["x"]).required("output", Kind::Ints);
         let adaptive = adaptive
             .run(|a| max_pool2d(a.inputs::<1>()?[0], Windows::Adaptive { output: a.pair("output")? }));
@@ -188,12 +187,11 @@ impl Op<1> for AvgPool2d {
         if matches!(self.windows, Windows::Adaptive { .. }) { "adaptive_avg_pool2d" } else { Self::NAME }
     }
     fn calls() -> Vec<Call> {
-        let doc = "Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or \
-                   one for each axis; pixels of the padding count as zeros unless `include_pad` is false.";
+        let doc = "Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (by default the size) and padding are one number or one \
+                   per axis; pixels of the padding count as zeros unless `include_pad` is false.";
         let avg = sliding_call(Self::NAME, doc).default("include_pad", true);
         let avg = avg.run(|a| avg_pool2d(a.inputs::<1>()?[0], sliding(a, [1; 2])?, a.get("include_pad")?));
-        let doc = "Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → \
-                   `(N, C, H', W')`.";
+        let doc = "Means of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`.";
         let adaptive = Call::new("adaptive_avg_pool2d", doc).inputs(&["x"]).required("output", Kind::Ints);
         let adaptive = adaptive
             .run(|a| avg_pool2d(a.inputs::<1>()?[0], Windows::Adaptive { output: a.pair("output")? }, false));

@@ -41,9 +41,9 @@ impl Windows {
     /// Returns the rows and columns of the result for an image `(H, W)`.
     pub(super) fn output(&self, op: &str, x: &Shape, image: [usize; 2]) -> Result<[usize; 2]> {
         match *self {
-            Self::Adaptive { output } if output.contains(&0) || image.contains(&0) => Err(Error::shape(
-                format!("{op}: {output:?} windows on x {x}, expected at least one per axis"),
-            )),
+            Self::Adaptive { output } if output.contains(&0) || image.contains(&0) => {
+                Err(Error::shape(format!("{op}: {output:?} windows on x {x}, expected at least one of each")))
+            }
             Self::Adaptive { output } => Ok(output),
             Self::Sliding { size, stride, padding, dilation } => {
                 let along = |i: usize| {

@@ -244,7 +244,7 @@ impl Op<1> for Sum {
                 .run(|a| a.inputs::<1>()?[0].sum_f32(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
             over_axes("mean", "Mean over `axes`, by default all, which stay as size 1 with `keep`.")
                 .run(|a| a.inputs::<1>()?[0].mean(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
-            Call::new("sum_to", "Sums away the axes that broadcasting from `shape` added or repeated.")
+            Call::new("sum_to", "Sums over the axes that broadcasting from `shape` added or repeated.")
                 .inputs(&["x"])
                 .required("shape", Kind::Ints)
                 .run(|a| a.inputs::<1>()?[0].sum_to(&a.get::<Vec<usize>>("shape")?.into())),

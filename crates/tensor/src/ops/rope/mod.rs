@@ -100,8 +100,9 @@ impl Op<3> for Rope {
         out
     }
     fn calls() -> Vec<Call> {
-        let doc = "Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row holds heads of `size` \
-                   elements; of the first `heads` of them the first R elements turn, element i with element `i + R/2`. The rest is copied.";
+        let doc = "Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row consists of \
+                   heads of `size` elements. In each of the first `heads` heads, the first R elements are rotated, element i with element `i + \
+                   R/2`. The rest is copied.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "cosines", "sines"]);
         vec![call.required("heads", Kind::Int).required("size", Kind::Int).run(|a| {
             let [x, cosines, sines] = a.inputs()?;

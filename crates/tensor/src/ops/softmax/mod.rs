@@ -69,7 +69,7 @@ impl Op<1> for Softmax {
         LogSoftmax.reference([x]).map(f64::exp)
     }
     fn calls() -> Vec<Call> {
-        let doc = "`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of -infinity alone gives NaN.";
+        let doc = "`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of only -infinity gives NaN.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].softmax(a.get("axis")?))]
     }

@@ -72,8 +72,8 @@ impl MultiOp<1, 2> for Sort {
         [Array::new(x.shape.clone(), values), Array::new(x.shape.clone(), indices)]
     }
     fn calls() -> Vec<Call> {
-        let doc = "Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger \
-                   than any number.";
+        let doc = "Sorts the elements of an axis; also returns their indices, u32. Equal elements keep their order, also with `descending`; a NaN \
+                   is larger than any number.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1).default("descending", false);
         vec![call.results(&["values", "indices"]).run_all(|a| {
             let (values, indices) = a.inputs::<1>()?[0].sort(a.get("axis")?, a.get("descending")?)?;

@@ -3,7 +3,7 @@
  * Two kernels without atomics; the shapes determine the order of every sum.
  *   delta = sum_d dO*o,  P = exp(scale*s - lse),  dS = scale * P * (dO vᵀ - delta)
  * attention_bwd_q    a group owns BT query rows and processes the keys:     delta (B,H,T) f32, dq = dS k
- * attention_bwd_kv   runs afterwards; a group owns BT keys and processes the query rows: dk = dSᵀ q, dv = Pᵀ dO; reads delta
+ * attention_bwd_kv   runs last; a group owns BT keys and processes the query rows: dk = dSᵀ q, dv = Pᵀ dO; reads delta
  *   groups           ceil(T*G / BT), KH, B and ceil(S / BT), KH, B of WG items
  *   g                dO, strided like q;  dq, dk, dv strided, type T, every element written
  * Defines: BT rows and keys of a tile, WG / TX at most BT (defaults by D).

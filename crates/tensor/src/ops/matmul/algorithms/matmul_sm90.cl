@@ -83,7 +83,7 @@ INLINE uint local4(uint at) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
 }
-/* Four lanes hold four pairs each of four vectors of eight. Afterwards each lane holds one vector, or the other way round. */
+/* Four lanes hold four pairs each of four vectors of eight. After the exchange, each lane holds one vector, or the other way round. */
 INLINE void exchange(uint *v, int quad) {
   uint low = quad & 1 ? v[0] : v[1], high = quad & 1 ? v[2] : v[3];
   low = swap_u(low, 1), high = swap_u(high, 1);

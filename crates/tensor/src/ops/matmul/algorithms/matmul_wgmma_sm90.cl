@@ -47,7 +47,7 @@
  * go through local memory: a warp's part of a tile is divided into boxes of BOX_ROWS rows by 64 columns (128 bytes, swizzled like copies). Each
  * multiplying warp has room for STAGED boxes. One lane requests a box by TMA before the tile's products begin, waits for it at an mbarrier and
  * sends it by TMA, which respects C's edges. No warp waits for another.
- * Design: CUTLASS's persistent warp-specialised kernels for Hopper, ping-pong and cooperative; stream-K (Osama et al. 2023, arXiv:2301.03598).
+ * Design: CUTLASS's persistent warp-specialized kernels for Hopper, ping-pong and cooperative; stream-K (Osama et al. 2023, arXiv:2301.03598).
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; the power limit lowers it. Reached on an H200: 590 to 714
  * sustained for products of 768 and more, 0.95 to 1.22 of cuBLAS in the same run (docs/log/products.md).
  *

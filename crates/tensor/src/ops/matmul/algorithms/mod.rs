@@ -138,7 +138,7 @@ pub(super) struct Signature {
     column_sums: bool,
 }
 
-/// Runs an algorithm together with the parts of [`Epilogue::aux`] that it `fuses`. The rest runs afterwards, element by element.
+/// Runs an algorithm together with the parts of [`Epilogue::aux`] that it `fuses`. The rest then runs element by element.
 fn finished(
     request: &Request<'_>,
     fuses: fn(&Aux<'_>) -> bool,
