@@ -48,8 +48,7 @@ impl AttentionOptions {
             _ => Ok(()),
         }
     }
-    /// Returns the options with dropout for probabilities of a (B, H, T, S) attention, with a mask drawn from `generator`. Probability 0 changes
-    /// nothing.
+    /// Returns the options with dropout for probabilities of a (B, H, T, S) attention; draws from `generator`. Probability 0 changes nothing.
     ///
     /// # Errors
     /// `Format` if the probability is not in `0..=1`.

@@ -19,8 +19,7 @@ static KERNEL: Kernel = Kernel::new("batch_norm", cl_file!("batch_norm.cl"))
 /// number of elements) of each channel over x, f32 `(C)`.
 ///
 /// # Errors
-/// `Shape` if x has fewer than two axes or no element, or a parameter does not have one element per channel; `DType` if the types are not the same
-/// float.
+/// `Shape` if x has fewer than two axes or no element, or a parameter not one per channel; `DType` if the types are not the same float.
 pub fn batch_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<[Tensor; 3]> {
     batch_norm_activated(x, gamma, beta, eps, Activation::None)
 }
@@ -464,8 +463,7 @@ impl MultiOp<3, 3> for BatchNorm {
             let [x, gamma, beta] = a.inputs()?;
             group_norm(x, a.get("groups")?, gamma, beta, a.get("eps")?)
         });
-        let doc = "Instance normalization: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta \
-                   `(C)`.";
+        let doc = "Instance normalization: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`.";
         let call = Call::new("instance_norm", doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let instance = call.run(|a| {
             let [x, gamma, beta] = a.inputs()?;

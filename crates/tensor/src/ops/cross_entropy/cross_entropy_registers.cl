@@ -9,8 +9,8 @@
  * scale  dx *= dy; does nothing if dy is 1.
  * With u = x log2(e), top = max u, e = 2^(u - top): dx = (e / sum(e) - s / N - (1 - s) [k = t]) scale. Sums are float, in a fixed order.
  *
- * The argument zero is 0, which compilers do not know. Without it they keep the unpacked lanes and powers of a vector from one use to the next,
- * which takes two to four times the registers, and spill.
+ * The argument zero is 0, which compilers cannot know. Without it they keep the unpacked lanes and powers of a vector from one use to the next.
+ * That takes two to four times the registers, which then spill.
  * Defines: DTYPE (0 or 2), WG (at least 32), VECTORS per row, IN_REGISTERS, KEPT (IN_REGISTERS + KEPT vectors per item hold the row), SMOOTH (s
  * > 0), NATIVE. Tuned: GROUP, the largest WG for rows that it can hold.
  *

@@ -88,8 +88,8 @@ pub struct CacheAt<'a> {
 /// sines (S or more, R/2) f32 of all positions: queries and keys are rotated as in [`rope`](super::rope::rope()). A token without room in the cache
 /// is not stored, and its result is NaN.
 ///
-/// # Errors `Shape` and `DType` if the operands do not fit together; `Unsupported` for heads above 256, for more tokens, and if a gradient is
-/// recorded, which this operation does not have.
+/// # Errors
+/// `Shape` and `DType` if the operands do not fit together; `Unsupported` for heads above 256, for more tokens, and if a gradient is recorded.
 pub fn decode_attention(
     qkv: &Tensor,
     cache: CacheAt<'_>,

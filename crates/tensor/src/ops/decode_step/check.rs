@@ -315,7 +315,8 @@ pub(super) const MIXES: [Choose; 4] = [
 /// Runs the kernel on a device that supports it: one model per type, and quantized models if the device stores quantized rows as the kernel reads
 /// them. Returns the number of models. A kernel that gives wrong results or does not end is not used from then on.
 ///
-/// # Errors The first wrong result, or an earlier failure of the kernel's self-test.
+/// # Errors
+/// The first wrong result, or an earlier failure of the kernel's self-test.
 pub(crate) fn check(device: &Device) -> Result<usize> {
     let Some(text) = [Text::Ring, Text::Direct].into_iter().find(|text| text.runs_on(device, 1)) else {
         return Ok(0);

@@ -103,9 +103,10 @@ impl DecodeStep {
     ///
     /// `input` has the embeddings (B, .., DIM) of one token per text, or their numbers u32 (B) if the step [takes tokens](Self::takes_tokens).
     /// `position` is the number of earlier tokens of each text, u32 (B), or of all texts, u32 (1). Keys and values are stored in the caches. If
-    /// they have no room for a token, or the token's number is invalid, its logits are NaN. Launches of one step run one after the other.
+    /// they are full, or the token's number is invalid, its logits are NaN. Launches of one step run one after the other.
     ///
-    /// # Errors `Shape` for a different number of texts; those of the launch.
+    /// # Errors
+    /// `Shape` for a different number of texts; those of the launch.
     pub fn run(&self, input: &Tensor, position: &Tensor) -> Result<Tensor> {
         let texts = self.texts;
         let each = if self.takes_tokens() { 1 } else { self.width };

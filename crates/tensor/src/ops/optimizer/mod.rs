@@ -240,7 +240,7 @@ impl Update {
     }
 
     /// Declares that only steps and [`Update::take_master`] change the parameters, so that steps do not check for other writes. Use this if ranks
-    /// exchange parameters, since these writes cannot be told apart from others.
+    /// exchange parameters, since these writes look like any other writes.
     pub fn owns_parameters(&mut self) {
         self.follows = false;
     }

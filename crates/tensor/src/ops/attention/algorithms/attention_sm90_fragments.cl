@@ -210,8 +210,8 @@ INLINE uint kept_words(ulong n, const Dropout *d) {
   philox(c, (uint2)((uint)d->seed, (uint)(d->seed >> 32)));
   return (c[0] >= d->drop ? 1u : 0u) | (c[1] >= d->drop ? 2u : 0u) | (c[2] >= d->drop ? 4u : 0u) | (c[3] >= d->drop ? 8u : 0u);
 }
-/* Sets bit i % 32 of bits[i / 32] if element c[i] of a fragment of 64 queries x n keys is kept; n0 is the draw of the item's upper row and the
- * block's first key, `below` the number of draws to the row 8 below. Even items draw for the upper row, odd items for the lower one, four keys
+/* Sets bit i % 32 of bits[i / 32] if element c[i] of a fragment of 64 queries x n keys is kept. n0 is the draw of the item's upper row and the
+ * block's first key; `below` is the number of draws to the row 8 below. Even items draw for the upper row, odd items for the lower one, four keys
  * each, and then exchange. */
 INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, const Dropout *d) {
   n0 += (q & 1 ? below : 0) + (q >> 1);
@@ -224,7 +224,7 @@ INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, const 
     bits[w] = (up >> 2 * (q & 1) & 0x33333333u) | (low >> 2 * (q & 1) & 0x33333333u) << 2;
   }
 }
-/* Does the same for a fragment of 64 keys x n queries; n0 is the draw of the block's first query + 2 * (item % 4) and of the item's upper key /
+/* Does the same for a fragment of 64 keys x n queries. n0 is the draw of the block's first query + 2 * (item % 4) and of the item's upper key /
  * 4, `next` the number of draws between queries. Of four items on four keys, item r draws for query r & 1 and the upper or lower four keys. */
 INLINE void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, const Dropout *d) {
   const int r = g & 3;

@@ -94,7 +94,7 @@ impl Inputs {
     fn views(&self) -> [View<'_>; 3] {
         [View::heads(&self.q), View::heads(&self.k), View::heads(&self.v)]
     }
-    /// Runs the forward of the portable kernel, or returns `None` if the device has no room for its tile.
+    /// Runs the forward of the portable kernel, or returns `None` if its tile does not fit on the device.
     fn portable(&self, p: &Problem) -> Result<Option<Results>> {
         let results = Results::new(self.q.device(), p)?;
         let done = portable_forward(&results.request(p, self)).transpose()?;

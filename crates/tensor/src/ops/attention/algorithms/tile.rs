@@ -132,7 +132,7 @@ fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
     pass(queries, 6.0) + pass(rows * walked, 8.0)
 }
 
-/// Computes o and lse by the kernel that others are compared with. Returns `None` if the device has no room for its tile.
+/// Computes o and lse by the kernel that others are compared with. Returns `None` if its tile does not fit on the device.
 pub(super) fn portable_forward(r: &Forward<'_>) -> Option<Result<()>> {
     forward_tile(r.p, r.device()).map(|tile| forward(r, tile))
 }

@@ -11,7 +11,7 @@
 #define A_BYTES (BM * 128)
 #define B_BYTES (BN * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-/* What the epilogue reads: C if it is added to, otherwise aux. */
+/* The epilogue reads a matrix: C if it is added to, otherwise aux. */
 #define READS (ADD_C || RESIDUAL || GELU_GRAD)
 
 #if STAGED
