@@ -1,8 +1,9 @@
-//! A matrix of quantised blocks on a device: the weights of a model as its file has them.
+//! A matrix of quantized blocks on a device: the weights of a model as stored in its file.
 //!
-//! Maps by it ([`fused_linear_of_blocks`](crate::ops::fused_linear::fused_linear_of_blocks)) of few rows unpack blocks as they read them, so that a token takes the time of reading the file's bytes. Maps of more rows unpack the
-//! matrix once, into memory that is free again after the product. What the maps read of their input is a property of the matrix
-//! ([`Activations`]): with bytes, codes are multiplied by codes, and on processors the matrix lies in panels ([`super::panels`]) for them.
+//! Maps by it ([`fused_linear_of_blocks`](crate::ops::fused_linear::fused_linear_of_blocks)) of few rows unpack blocks as they read them, so that a
+//! token takes the time of reading the file's bytes. Maps of more rows unpack the matrix once, into memory that is free again after the product.
+//! The matrix determines how maps read their input ([`Activations`]): with bytes, codes are multiplied by codes, and on CPUs the matrix is stored
+//! in panels ([`super::panels`]) for that.
 
 use super::panels::{PANEL, packed, unpacked};
 use super::planes;
@@ -29,25 +30,25 @@ static ROWS: Kernel = Kernel::new("rows_of_blocks", cl_file!("rows.cl"))
     .tune(GROUPS)
     .tune_cpu(&[]);
 
-/// Items of a group, on GPUs.
+/// Items per group on GPUs.
 const GROUPS: &[(&str, &[i64])] = &[("WG", &[256, 128])];
 
-/// What the input of a map by a quantised matrix is rounded to.
+/// Rounding of the input of a map by a quantized matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activations {
-    /// Nothing: products are of f32.
+    /// No rounding: products are of f32.
     Float,
-    /// Bytes, in groups of 32 with a scale of their own, of which every element is at most half a step of max/127 off. Products and sums of a
-    /// group are exact.
+    /// Bytes, in groups of 32 with a scale per group. The error of an element is at most half a step of max/127. Products and sums of a group are
+    /// exact.
     Int8,
 }
 
 impl Activations {
-    /// All of them with the names that users give.
+    /// All values with their user-visible names.
     pub const NAMES: [(&'static str, Self); 2] = [("float", Self::Float), ("int8", Self::Int8)];
 
-    /// What is meant where nothing is said: bytes on processors, which multiply them several times as fast, and where a step of decoding is
-    /// one launch ([`decode_step`](crate::ops::decode_step)).
+    /// Returns the default for a device: bytes on CPUs, which multiply them several times as fast, and on devices where a decoding step is one
+    /// launch ([`decode_step`](crate::ops::decode_step)).
     pub fn usual(device: &Device) -> Self {
         if device.capabilities().is_cpu() || crate::ops::decode_step::kernel::runs_on(device) {
             Self::Int8
@@ -61,7 +62,7 @@ impl std::str::FromStr for Activations {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-        found.ok_or_else(|| Error::unsupported(format!("no activations {name:?}; there are float and int8")))
+        found.ok_or_else(|| Error::unsupported(format!("activations are {name:?}, expected float or int8")))
     }
 }
 
@@ -74,18 +75,18 @@ impl std::fmt::Display for Activations {
     }
 }
 
-/// The order of a matrix's bytes on a device.
+/// Order of a matrix's bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum BlockOrder {
     /// Row by row, as in the file.
     File,
-    /// 16 rows side by side ([`super::panels`]).
+    /// In panels of 16 interleaved rows ([`super::panels`]).
     Panels,
     /// Row by row, codes before scales ([`super::planes`]).
     Planes,
 }
 
-/// How a matrix's blocks are stored, and what they are multiplied by.
+/// How a matrix's blocks are stored, and how the input of maps is rounded.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
     pub format: &'static Format,
@@ -93,18 +94,18 @@ pub(crate) struct Stored {
     pub activations: Activations,
 }
 
-/// Elements of a vector in [`DEQUANTISE`]: within a group of any format.
+/// Elements per vector in [`DEQUANTISE`]: within one group in every format.
 const LANES: usize = 8;
-/// Bytes of rows that are put into another order at a time: below the size from which allocators ask the system for fresh pages each time.
+/// Bytes of rows that are reordered at a time. Above this size, allocators request fresh pages from the system each time.
 const RUN: usize = 16 << 20;
 
-/// Quantised weights (N, K) on a device: N rows of whole blocks.
+/// Quantized weights (N, K) on a device: N rows of whole blocks.
 #[derive(Clone)]
 pub struct Blocks {
     stored: Stored,
     rows: usize,
     columns: usize,
-    /// The bytes, of rows, panels or planes, as u32, with zeros behind the last.
+    /// The bytes of rows, panels or planes as u32, padded with zeros.
     words: Tensor,
 }
 
@@ -115,18 +116,19 @@ impl std::fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// Copies `bytes`, rows one behind the other, to the device; maps by them are of floats.
+    /// Copies `bytes`, consecutive rows, to the device, for maps with float activations.
     ///
     /// # Errors
-    /// `Unsupported` for a format that kernels do not unpack ([`Format::on_devices`]); `Shape` where `bytes` are not so many blocks; `Memory`.
+    /// `Unsupported` for a format that kernels do not unpack ([`Format::on_devices`]); `Shape` if `bytes` do not have this number of blocks;
+    /// `Memory`.
     pub fn new(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u8]) -> Result<Self> {
         Self::with_activations(device, format, dims, bytes, Activations::Float)
     }
 
-    /// The same for maps whose input is rounded as `activations` say.
+    /// Does the same as [`new`](Self::new) for maps whose input is rounded as in `activations`.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn with_activations(
         device: &Device,
         format: &'static Format,
@@ -137,10 +139,10 @@ impl Blocks {
         Self::of_parts(device, format, dims, &[bytes], activations)
     }
 
-    /// The same of rows that lie in several places, one part above the other.
+    /// Does the same as [`with_activations`](Self::with_activations) for rows in several parts, in order.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn of_parts(
         device: &Device,
         format: &'static Format,
@@ -151,7 +153,7 @@ impl Blocks {
         if !format.on_devices() {
             let all =
                 FORMATS.iter().filter(|f| f.on_devices()).map(|f| f.name).collect::<Vec<_>>().join(", ");
-            return Err(Error::unsupported(format!("{format} on a device; there are {all}")));
+            return Err(Error::unsupported(format!("format {format} on a device, expected one of {all}")));
         }
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let fits = |row: &usize| {
@@ -160,21 +162,21 @@ impl Blocks {
         };
         let Some(row) = format.size(columns).filter(fits) else {
             return Err(Error::shape(format!(
-                "a matrix ({rows}, {columns}) of {format} from {bytes} bytes: rows are whole blocks of {} elements and {} bytes",
+                "matrix ({rows}, {columns}) of {format} from {bytes} bytes, expected rows of whole blocks of {} elements and {} bytes",
                 format.block, format.bytes
             )));
         };
         let int8 = activations == Activations::Int8;
         let order = match () {
             () if int8 && format.has_panels() && device.capabilities().is_cpu() => BlockOrder::Panels,
-            // Where a step is one launch, and tensor cores read them too.
+            // On these devices a decoding step is one launch, and tensor cores also read planes.
             () if int8 && has_planes(device, format, columns) => BlockOrder::Planes,
             () => BlockOrder::File,
         };
         Self::stored_so(device, [rows, columns], row, parts, Stored { format, order, activations })
     }
 
-    /// Rows in planes, whatever the device.
+    /// Stores rows in planes on any device.
     #[cfg(test)]
     pub(crate) fn of_planes(
         device: &Device,
@@ -200,7 +202,7 @@ impl Blocks {
             BlockOrder::Planes => (rows * format.plane_row(columns), 1),
         };
         let words = Tensor::empty(device, [size.div_ceil(4)], DType::U32)?;
-        // Rows of a panel come from one part.
+        // All rows of a panel must come from one part.
         let torn = |part: &&[u8]| !part.len().is_multiple_of((unit * row).max(1));
         let joined = match parts.split_last() {
             Some((_, above)) if above.iter().any(torn) => Some(parts.concat()),
@@ -224,7 +226,7 @@ impl Blocks {
         Ok(Self { stored, rows, columns, words })
     }
 
-    /// The bytes that it was made of, read back from the device.
+    /// Reads the original bytes back from the device.
     ///
     /// # Errors
     /// Those of the device.
@@ -241,56 +243,56 @@ impl Blocks {
         Ok(bytes)
     }
 
-    /// The format of the blocks.
+    /// Returns the format of the blocks.
     pub fn format(&self) -> &'static Format {
         self.stored.format
     }
-    /// What maps round their input to.
+    /// Returns the rounding of the input of maps.
     pub fn activations(&self) -> Activations {
         self.stored.activations
     }
-    /// How kernels find its blocks.
+    /// Returns how the blocks are stored, for kernels.
     pub(crate) fn stored(&self) -> Stored {
         self.stored
     }
-    /// Rows and columns (N, K).
+    /// Returns the numbers of rows and columns (N, K).
     pub fn dims(&self) -> [usize; 2] {
         [self.rows, self.columns]
     }
-    /// Whether it lies in planes.
+    /// Returns whether the matrix is stored in planes.
     pub(crate) fn in_planes(&self) -> bool {
         self.stored.order == BlockOrder::Planes
     }
-    /// Whether it lies in panels.
+    /// Returns whether the matrix is stored in panels.
     pub(crate) fn in_panels(&self) -> bool {
         self.stored.order == BlockOrder::Panels
     }
-    /// Bytes from row to row.
+    /// Returns the distance of rows in bytes.
     pub(crate) fn row_bytes(&self) -> usize {
         if self.stored.order == BlockOrder::Planes {
             return self.stored.format.plane_row(self.columns);
         }
         self.columns / self.stored.format.block * self.stored.format.bytes
     }
-    /// Bytes on the device.
+    /// Returns the number of bytes on the device.
     pub fn bytes(&self) -> usize {
         4 * self.words.count()
     }
 
-    /// The memory, as u32.
+    /// Returns the memory as u32.
     pub(crate) fn words(&self) -> &Tensor {
         &self.words
     }
 
-    /// Rows by number, times `by`, as a table's: ids u32 of any shape → ids' shape with an axis of K behind. A number outside of the rows gives
-    /// NaN.
+    /// Computes rows by index, times `by`, like an embedding table: ids u32 of any shape → the shape of ids followed by an axis of K. An index
+    /// outside of the rows gives NaN.
     ///
     /// # Errors
-    /// `DType` where ids are not u32; `Memory`, and those of launches.
+    /// `DType` if ids are not u32; `Memory`, and those of launches.
     pub fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
         if ids.dtype() != DType::U32 || !dtype.is_float() {
             return Err(Error::dtype(format!(
-                "rows {} of blocks as {dtype}: expected u32 and a float",
+                "ids {} for rows of blocks as {dtype}, expected u32 and a float type",
                 ids.dtype()
             )));
         }
@@ -300,7 +302,7 @@ impl Blocks {
             return Ok(y);
         }
         if self.rows == 0 {
-            return Err(Error::shape("rows of a matrix that has none"));
+            return Err(Error::shape("rows of an empty matrix, expected at least one row"));
         }
         if self.stored.order == BlockOrder::Planes {
             let launch =
@@ -324,7 +326,7 @@ impl Blocks {
         launch.define("ALIGNED_VECTORS", true).read_base(&self.words)
     }
 
-    /// All elements (N, K).
+    /// Computes all elements (N, K).
     ///
     /// # Errors
     /// `Memory`, and those of launches.
@@ -358,7 +360,7 @@ impl Blocks {
     }
 }
 
-/// Whether matrices of a format with so many columns are put into planes on a device: where kernels multiply them so.
+/// Returns whether matrices of a format with this number of columns are stored in planes on a device: if its kernels multiply planes.
 fn has_planes(device: &Device, format: &Format, columns: usize) -> bool {
     crate::ops::decode_step::kernel::runs_on(device) && format.has_planes(columns)
 }
@@ -375,7 +377,7 @@ mod tests {
         FORMATS.into_iter().filter(|f| f.on_devices())
     }
 
-    /// Rows of normal values as blocks of a format, on the device, and what they are dequantised.
+    /// Quantizes rows of normal values to blocks on the device; also returns the dequantized values.
     fn matrix(device: &Device, format: &'static Format, dims: [usize; 2], seed: u64) -> (Blocks, Tensor) {
         let mut generator = Generator::new(seed);
         let values =
@@ -395,7 +397,7 @@ mod tests {
         }
     }
 
-    /// A multiply and a subtraction may be one instruction on a device: the last bit may differ from the host's.
+    /// A multiplication and a subtraction may be one instruction on a device, so the last bit may differ from the host's.
     #[test]
     fn blocks_are_unpacked_as_on_the_host() {
         let device = test_device().unwrap();
@@ -407,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Rows of several places, whole panels or not, and more of them than are put in order at a time.
+    /// Rows in several parts, with and without whole panels, and more bytes than are reordered at a time.
     #[test]
     fn parts_are_one_matrix() {
         let device = test_device().unwrap();
@@ -446,7 +448,7 @@ mod tests {
         assert_eq!(blocks.dense(DType::F32).unwrap().to_vec().unwrap(), expected);
     }
 
-    /// One row and several, alone and with everything around the map; more rows than the kernels of few rows take.
+    /// One row and several, alone and with all fused operations, and more rows than the kernels for few rows process.
     #[test]
     fn maps_by_blocks_agree_with_maps_by_what_they_stand_for() {
         let device = test_device().unwrap();
@@ -457,7 +459,7 @@ mod tests {
             let (blocks, dense) = matrix(&device, format, [2 * n, k], 9);
             let dense = dense.transpose(0, 1).unwrap();
             let (gamma, bias) = (draw(&[k]), draw(&[2 * n]));
-            // The number of rows is a define: each is a kernel of its own, and what it does with elements no format knows.
+            // The number of rows is a define, so each number is a separate kernel. Its handling of elements does not depend on the format.
             let all: &[usize] = if format.name == "Q4_K" { &[1, 3, 8, 11] } else { &[1] };
             for rows in all {
                 let (x, residual) = (draw(&[*rows, k]), draw(&[*rows, n]));

@@ -1,27 +1,27 @@
-//! Scales that make the weighted squared error of a group small: `Σ w (x - d * q)²` over whole codes q, or `Σ w (x - d * q - m)²`.
+//! Scales that minimize the weighted squared error of a group: `Σ w (x - d * q)²` over integer codes q, or `Σ w (x - d * q - m)²`.
 //!
-//! For given codes the best scale is a quotient of sums (least squares), and for a given scale the best codes are the nearest. A search
-//! goes through scales around those where the largest element meets the end of the codes, keeps the one whose codes promise the least
-//! error, and improves it by taking scale and codes in turn (Lloyd 1982). What is compared at last are errors with the scale as it is stored;
-//! the scale that ggml's plain quantisers take is among the candidates.
+//! For given codes the best scale is a quotient of sums (least squares), and for a given scale the best codes are the nearest. A search goes
+//! through scales around those that map the largest element to the end of the codes. It keeps the scale whose codes give the least error, and
+//! improves scale and codes alternately (Lloyd 1982). The last comparison is of errors with the stored scale; the scale of ggml's simple quantizers
+//! is among the candidates.
 
 use half::f16;
 
-/// Values that a code may stand for, in ascending order.
+/// The values of codes, in ascending order.
 pub trait Codes: Copy {
-    /// The code of the value nearest to `x`, counted from the least.
+    /// Returns the code of the value nearest to `x`, counted from the smallest value.
     fn index(self, x: f32) -> u8;
-    /// The value of a code.
+    /// Returns the value of a code.
     fn value(self, index: u8) -> f32;
-    /// The value nearest to `x`.
+    /// Returns the value nearest to `x`.
     fn nearest(self, x: f32) -> f32;
-    /// The least and the largest value.
+    /// Returns the smallest and the largest value.
     fn ends(self) -> [f32; 2];
-    /// Number of values.
+    /// Returns the number of values.
     fn levels(self) -> f32;
 }
 
-/// Whole numbers from `low` to `high`.
+/// Integers from `low` to `high`.
 #[derive(Clone, Copy)]
 pub struct Linear {
     pub low: f32,
@@ -52,7 +52,7 @@ pub struct Table<const N: usize>(pub &'static [i8; N]);
 
 impl<const N: usize> Codes for Table<N> {
     fn index(self, x: f32) -> u8 {
-        // Values are whole, so that the border between two is a multiple of a half, and twice the distance a whole number.
+        // Values are integers, so the border between two is a multiple of one half, and twice the distance is an integer.
         let mut index = 0;
         for pair in self.0.windows(2) {
             index += u8::from(2.0 * x > (i32::from(pair[0]) + i32::from(pair[1])) as f32);
@@ -73,25 +73,24 @@ impl<const N: usize> Codes for Table<N> {
     }
 }
 
-/// The nearest whole number, of at most 2^22; the even one of two.
+/// Returns the nearest integer, of at most 2^22; ties go to the even one.
 fn round(x: f32) -> f32 {
     const MAGIC: f32 = 12_582_912.0;
     (x + MAGIC) - MAGIC
 }
 
-/// The number from `low` to `high` nearest to `x`; `low` for NaN. Without `clamp`'s assertion, which stands in the way of vectors.
+/// Returns the number from `low` to `high` nearest to `x`; `low` for NaN. `clamp` has an assertion, which prevents vectorization.
 fn within(x: f32, low: f32, high: f32) -> f32 {
     let x = if x > low { x } else { low };
     if x < high { x } else { high }
 }
 
-/// The nearest number that an f16 can be; the largest one for those above.
+/// Returns the nearest value of an f16; larger numbers give the largest one.
 pub fn to_f16(x: f32) -> f32 {
     f16::from_f32(x.clamp(-65504.0, 65504.0)).to_f32()
 }
 
-/// Sums of what `terms` makes of each element and its weight, eight side by side: lanes that a compiler turns into vectors. Lengths are
-/// multiples of 8.
+/// Sums the `terms` of each element and its weight in eight interleaved sums, so that the compiler vectorizes them. Lengths are multiples of 8.
 fn sums_of<const K: usize>(x: &[f32], w: &[f32], terms: impl Fn(f32, f32) -> [f32; K]) -> [f32; K] {
     let mut lanes = [[0.0; 8]; K];
     for (x, w) in x.as_chunks::<8>().0.iter().zip(w.as_chunks::<8>().0) {
@@ -105,7 +104,7 @@ fn sums_of<const K: usize>(x: &[f32], w: &[f32], terms: impl Fn(f32, f32) -> [f3
     lanes.map(|lanes| lanes.iter().sum())
 }
 
-/// The weighted squared error of `x` as the nearest codes in units of `d`.
+/// Computes the weighted squared error of `x` as the nearest codes in units of `d`.
 pub fn error<C: Codes>(x: &[f32], w: &[f32], codes: C, d: f32) -> f32 {
     if d == 0.0 {
         let [error] = sums_of(x, w, |x, w| [w * x * x]);
@@ -118,14 +117,14 @@ pub fn error<C: Codes>(x: &[f32], w: &[f32], codes: C, d: f32) -> f32 {
     error
 }
 
-/// The nearest codes in units of `d`.
+/// Computes the nearest codes in units of `d`.
 pub fn codes<C: Codes>(x: &[f32], codes: C, d: f32, out: &mut [u8]) {
     for (x, q) in x.iter().zip(out) {
         *q = codes.index(if d == 0.0 { 0.0 } else { x / d });
     }
 }
 
-/// `Σ w x q` and `Σ w q²` for the nearest codes of `x * inverse`.
+/// Computes `Σ w x q` and `Σ w q²` for the nearest codes of `x * inverse`.
 fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> [f32; 2] {
     sums_of(x, w, |x, w| {
         let q = codes.nearest(x * inverse);
@@ -133,19 +132,19 @@ fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> [f32; 2] {
     })
 }
 
-/// Steps on each side of the scale that just reaches.
+/// Number of scales that are tried on each side of the one that maps the peak to an end.
 const STEPS: i32 = 8;
 
-/// What a gain has to be times that of the candidates before it: among equals the first counts, so that equal groups get equal scales.
+/// Factor by which a gain must exceed earlier candidates. Among equals the first is chosen, so that equal groups get equal scales.
 const CLEAR: f32 = 1.0 + 1e-6;
 
-/// The whole numbers from `low` to `high`, those near 0 first.
+/// Returns the integers from `low` to `high`, those near 0 first.
 fn outwards(low: i32, high: i32) -> impl Iterator<Item = i32> {
     let sides = (1..=high.max(-low)).flat_map(|k| [k, -k]);
     std::iter::once(0).chain(sides).filter(move |k| (low..=high).contains(k))
 }
 
-/// The scale of a group, as `store` leaves it.
+/// Returns the scale of a group, as rounded by `store`.
 pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) -> f32 {
     let mut peak = 0f32;
     for (x, w) in x.iter().zip(w) {
@@ -162,7 +161,7 @@ pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) ->
     for end in [low, high] {
         for k in outwards(-STEPS, STEPS) {
             let [xq, qq] = sums(x, w, codes, end * (1.0 + k as f32 * step) / peak);
-            // The error is Σ w x² less this.
+            // The error is Σ w x² minus this.
             if qq > 0.0 && xq / qq * xq > most * CLEAR {
                 (most, found) = (xq / qq * xq, xq / qq);
             }
@@ -187,14 +186,14 @@ pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) ->
     best.0
 }
 
-/// The codes from 0 to `top` nearest to `x` in units of `d` from `m`.
+/// Computes the codes from 0 to `top` nearest to `x` in units of `d` from `m`.
 pub fn affine_codes(x: &[f32], top: f32, d: f32, m: f32, out: &mut [u8]) {
     for (x, q) in x.iter().zip(out) {
         *q = if d == 0.0 { 0 } else { round(within((x - m) / d, 0.0, top)) as u8 };
     }
 }
 
-/// The weighted squared error of `x` as `d * q + m`, q from 0 to `top`.
+/// Computes the weighted squared error of `x` as `d * q + m`, q from 0 to `top`.
 pub fn affine_error(x: &[f32], w: &[f32], top: f32, d: f32, m: f32) -> f32 {
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
     let [error] = sums_of(x, w, |x, w| {
@@ -204,8 +203,8 @@ pub fn affine_error(x: &[f32], w: &[f32], top: f32, d: f32, m: f32) -> f32 {
     error
 }
 
-/// For the codes of `x` in units of `1 / inverse` from `m`: how much of the error the best scale and offset take away, and these. With
-/// `negative`, the offset is at most 0.
+/// Returns by how much the best scale and offset for the codes of `x` in units of `1 / inverse` from `m` reduce the error, and this scale and
+/// offset. With `negative`, the offset is at most 0.
 fn affine_sums(
     x: &[f32],
     w: &[f32],
@@ -225,7 +224,7 @@ fn affine_sums(
     (negative && sqq > 0.0 && sxq > 0.0).then(|| (sxq / sqq * sxq, sxq / sqq, 0.0))
 }
 
-/// Scale and offset of a group, not rounded. With `negative`, the offset is at most 0.
+/// Returns scale and offset of a group, not rounded. With `negative`, the offset is at most 0.
 pub fn affine(x: &[f32], w: &[f32], top: f32, negative: bool) -> (f32, f32) {
     let (mut least, mut most) = x.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
     if negative {
@@ -235,7 +234,7 @@ pub fn affine(x: &[f32], w: &[f32], top: f32, negative: bool) -> (f32, f32) {
     if most - least <= 0.0 {
         return (0.0, least);
     }
-    // The best few: gain, scale, offset.
+    // The best candidates: gain, scale, offset.
     let mut few = [(0.0, (most - least) / top, least); 4];
     for k in outwards(-12, 8) {
         let inverse = (top + k as f32 / 8.0).max(0.5) / (most - least);
@@ -265,7 +264,7 @@ pub fn affine(x: &[f32], w: &[f32], top: f32, negative: bool) -> (f32, f32) {
     (best.0, best.1)
 }
 
-/// The sums of a least-squares fit of x as `d * a + e * b`.
+/// Sums of a least-squares fit of x as `d * a + e * b`.
 #[derive(Clone, Copy, Default)]
 pub struct Pair {
     aa: f64,
@@ -276,7 +275,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// One more element, of weight `w`.
+    /// Adds an element of weight `w`.
     pub fn add(&mut self, w: f32, x: f32, a: f32, b: f32) {
         let [w, x, a, b] = [w, x, a, b].map(f64::from);
         self.aa += w * a * a;
@@ -286,8 +285,8 @@ impl Pair {
         self.xb += w * x * b;
     }
 
-    /// The two f16s of least error. Rounded by themselves, two that nearly make up for each other would be off twice: of the f16s around the
-    /// best d, each with the e that is best beside it. `None` where all a or all b are 0, or nothing is finite.
+    /// Returns the two f16s with the least error. Separate rounding would double the error of two numbers that nearly compensate each other.
+    /// Therefore each f16 near the best d is tried with the best e for it. Returns `None` if all a or all b are 0, or nothing is finite.
     pub fn f16s(&self) -> Option<(f32, f32)> {
         let Self { aa, ab, bb, xa, xb } = *self;
         let det = aa * bb - ab * ab;
@@ -301,7 +300,7 @@ impl Pair {
             let d = d.to_f64();
             let e = to_f16(((xb - d * ab) / bb) as f32);
             let f = f64::from(e);
-            // Less Σ w x², which is the same for all.
+            // Minus Σ w x², which is the same for all.
             let error = d * d * aa + 2.0 * d * f * ab + f * f * bb - 2.0 * (d * xa + f * xb);
             (error, d as f32, e)
         };
@@ -310,7 +309,7 @@ impl Pair {
     }
 }
 
-/// Scale and offset of a group, as f16s hold them.
+/// Returns scale and offset of a group, rounded to f16.
 pub fn affine_f16(x: &[f32], w: &[f32], top: f32) -> (f32, f32) {
     let (least, most) = x.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
     let (d, m) = affine(x, w, top, false);

@@ -1,43 +1,43 @@
-//! A block format: what it is called, how large a block is, and how it becomes numbers and back.
+//! A block format: its name, the size of a block, and the conversion of blocks to and from numbers.
 
 use super::pieces::Pieces;
 use netcl_device::{Error, Result};
 use std::num::NonZero;
 
-/// A format of quantised (or plain) weights, as ggml and GGUF files number them. Rows are cut into blocks of `block` elements, which lie
-/// one behind the other in `bytes` bytes each; a row whose length is no multiple of `block` cannot be stored.
+/// A format of quantized (or plain) weights, with its number in ggml and GGUF files. Rows are divided into blocks of `block` elements, which are
+/// consecutive and have `bytes` bytes each. A row whose length is not a multiple of `block` cannot be stored.
 pub struct Format {
-    /// Its name in ggml: `Q4_K`.
+    /// Name in ggml: `Q4_K`.
     pub name: &'static str,
-    /// Its number in GGUF files (`ggml_type`).
+    /// Number in GGUF files (`ggml_type`).
     pub number: u32,
     /// Elements of a block.
     pub block: usize,
     /// Bytes of a block.
     pub bytes: usize,
-    /// One block → its elements; of a plain format any number of elements. Both have exactly the sizes above.
+    /// One block → its elements; for a plain format any number of elements. Both have exactly the sizes above.
     pub(super) dequantise: fn(&[u8], &mut [f32]),
-    /// Elements of a block and the weights of their squared errors → the block; of a plain format any number of elements. `None`: this
-    /// format is only read.
+    /// Elements of a block and the weights of their squared errors → the block; for a plain format any number of elements. `None`: netcl only reads
+    /// this format.
     pub(super) quantise: Option<Quantise>,
-    /// Its blocks on devices. `None`: they are dequantised on the host as they are loaded.
+    /// Blocks on devices. `None`: they are dequantized on the host during loading.
     pub(super) kernels: Option<Kernels>,
 }
 
 /// Blocks of a format in kernels.
 pub(super) struct Kernels {
-    /// Its text, after the texts that it shares with others. unpack.cl, codes.cl and planes.cl say what they ask of it.
+    /// The format's OpenCL source, after the sources that it shares with others. unpack.cl, codes.cl and planes.cl state their requirements.
     pub text: &'static str,
-    /// The units of a block in panels, in order: how many, and bytes of each.
+    /// Units of a block in panels, in order: their number, and bytes of each.
     pub units: &'static [(usize, usize)],
-    /// How rows become planes, where kernels read those.
+    /// Conversion of rows to planes, if kernels read planes.
     pub planes: Option<Pieces>,
 }
 
 /// Elements, weights of their squared errors → bytes.
 pub(super) type Quantise = fn(&[f32], &[f32], &mut [u8]);
 
-/// Elements that a thread takes at least: below this, starting it costs more than it saves.
+/// Minimum elements per thread: below this, starting a thread costs more than it saves.
 const PER_THREAD: usize = 1 << 15;
 /// Elements of the largest block.
 pub(super) const LARGEST: usize = 256;
@@ -61,39 +61,39 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// Threads for `elements`, at most as many as there are blocks.
+/// Returns the number of threads for `elements`, at most the number of blocks.
 fn threads(elements: usize, blocks: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     cores.min(elements / PER_THREAD).min(blocks).max(1)
 }
 
 impl Format {
-    /// Whether netcl can make blocks of this format, not only read them.
+    /// Returns whether netcl can write blocks of this format.
     pub fn can_quantise(&self) -> bool {
         self.quantise.is_some()
     }
 
-    /// Whether kernels read its blocks: whether [`Blocks`](super::Blocks) can have it.
+    /// Returns whether kernels read the format's blocks, so that [`Blocks`](super::Blocks) can have it.
     pub fn on_devices(&self) -> bool {
         self.kernels.is_some()
     }
 
-    /// Whether an element has bits of its own: no scale is shared.
+    /// Returns whether each element has separate bits: no scale is shared.
     pub fn is_plain(&self) -> bool {
         self.block == 1
     }
 
-    /// Bits of an element, scales included.
+    /// Returns the bits per element, including scales.
     pub fn bits(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.block as f64
     }
 
-    /// Bytes of `elements` in rows of whole blocks; `None` where they are no whole number of blocks or the bytes no `usize`.
+    /// Returns the bytes of `elements` in rows of whole blocks; `None` if these are not a multiple of blocks, or if the bytes exceed `usize`.
     pub fn size(&self, elements: usize) -> Option<usize> {
         elements.is_multiple_of(self.block).then(|| (elements / self.block).checked_mul(self.bytes)).flatten()
     }
 
-    /// Checks that `bytes` hold `elements`.
+    /// Checks that `bytes` is the size of `elements`.
     fn check(&self, elements: usize, bytes: usize) -> Result<()> {
         match self.size(elements) {
             Some(size) if size == bytes => Ok(()),
@@ -101,16 +101,16 @@ impl Format {
                 Err(Error::shape(format!("{elements} elements of {self} take {size} bytes, found {bytes}")))
             }
             None => Err(Error::shape(format!(
-                "{elements} elements are no whole number of {self}'s blocks of {}",
+                "{elements} elements of {self}, expected a multiple of its block size {}",
                 self.block
             ))),
         }
     }
 
-    /// Blocks → f32, to the bit what ggml makes of them, on all cores.
+    /// Converts blocks to f32, bit for bit like ggml, on all cores.
     ///
     /// # Errors
-    /// `Shape` when `bytes` and `out` are not the same number of blocks.
+    /// `Shape` if `bytes` and `out` do not have the same number of blocks.
     pub fn dequantise(&self, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         self.check(out.len(), bytes.len())?;
         let blocks = out.len() / self.block;
@@ -135,10 +135,10 @@ impl Format {
         Ok(())
     }
 
-    /// The same into memory of its own.
+    /// Does the same as [`dequantise`](Self::dequantise) into new memory.
     ///
     /// # Errors
-    /// `Shape` when `bytes` are not whole blocks of `elements`.
+    /// `Shape` if `bytes` are not whole blocks of `elements`.
     pub fn dequantised(&self, bytes: &[u8], elements: usize) -> Result<Vec<f32>> {
         self.check(elements, bytes.len())?;
         let mut out = vec![0.0; elements];
@@ -146,12 +146,12 @@ impl Format {
         Ok(out)
     }
 
-    /// f32 → blocks with a small squared error, on all cores. `values` are rows of `row` elements; `importance` has the weight of each
-    /// column's error (an importance matrix), and is 1 where there is none.
+    /// Converts f32 to blocks with a small squared error, on all cores. `values` are rows of `row` elements. `importance` has the weight of each
+    /// column's error (an importance matrix) [default: 1].
     ///
     /// # Errors
-    /// `Unsupported` for formats that are only read; `Shape` for rows of no whole blocks and sizes that do not fit; `Format` for values
-    /// that are not finite (in formats of blocks: a NaN would spoil its whole block) and weights that are negative.
+    /// `Unsupported` for formats that netcl only reads; `Shape` for rows that are not whole blocks, and sizes that do not fit; `Format` for values
+    /// that are not finite (in formats with blocks: a NaN would invalidate its whole block) and negative weights.
     pub fn quantise(
         &self,
         values: &[f32],
@@ -167,7 +167,7 @@ impl Format {
         self.check(values.len(), out.len())?;
         if row == 0 || !values.len().is_multiple_of(row) || !row.is_multiple_of(self.block) {
             return Err(Error::shape(format!(
-                "{} values in rows of {row}: {self} needs whole rows, of a multiple of {}",
+                "{} values in rows of {row}: {self} needs complete rows whose length is a multiple of {}",
                 values.len(),
                 self.block
             )));
@@ -175,7 +175,7 @@ impl Format {
         let importance = self.importance(row, importance)?;
         if let Some(at) = values.iter().position(|v| !v.is_finite()).filter(|_| !self.is_plain()) {
             return Err(Error::format(format!(
-                "value {} of row {} is {}: {self} stores finite numbers only",
+                "value {} of row {} is {}: {self} can store only finite numbers",
                 at % row,
                 at / row,
                 values[at]
@@ -191,7 +191,7 @@ impl Format {
             for (i, (values, out)) in pairs.enumerate() {
                 let column = (first + i) * self.block % row;
                 let weights = importance.map(|weights| &weights[column..column + self.block]);
-                // A block whose errors do not count is stored as if all counted the same.
+                // If all weights of a block are 0, they count as equal.
                 let weights = weights.filter(|weights| weights.iter().any(|w| *w > 0.0));
                 quantise(values, weights.unwrap_or(&[1.0; LARGEST][..self.block]), out);
             }
@@ -209,11 +209,11 @@ impl Format {
         Ok(())
     }
 
-    /// The weights of a row's columns, where any of them counts: a row of zeros says nothing.
+    /// Returns the weights of a row's columns if any is above 0; a row of zeros gives no weights.
     fn importance<'a>(&self, row: usize, given: Option<&'a [f32]>) -> Result<Option<&'a [f32]>> {
         let Some(weights) = given else { return Ok(None) };
         if weights.len() != row {
-            return Err(Error::shape(format!("{} weights of columns, expected {row}", weights.len())));
+            return Err(Error::shape(format!("{} column weights, expected {row}", weights.len())));
         }
         if let Some(bad) = weights.iter().position(|w| !(w.is_finite() && *w >= 0.0)) {
             return Err(Error::format(format!(
@@ -225,7 +225,7 @@ impl Format {
     }
 }
 
-/// The f16 at byte `at`.
+/// Returns the f16 at byte `at`.
 pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
     half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
@@ -235,12 +235,12 @@ pub(super) fn put_f16(block: &mut [u8], at: usize, value: f32) {
     block[at..at + 2].copy_from_slice(&half::f16::from_f32(value).to_le_bytes());
 }
 
-/// The u16 at byte `at`.
+/// Returns the u16 at byte `at`.
 pub(super) fn u16_at(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// The u32 at byte `at`.
+/// Returns the u32 at byte `at`.
 pub(super) fn u32_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }

@@ -1,10 +1,10 @@
-//! The points that IQ formats choose from. They were found by llama.cpp's authors from the weights of models and follow no rule; `grids.bin`
-//! has each coordinate's number among its table's values, two bits of them in IQ1 and IQ2 and four in IQ3, the first in the lowest
-//! bits. `tools/golden_quant.py` writes it.
+//! The points of the IQ formats. llama.cpp's authors found them from the weights of models; they follow no rule. `grids.bin` has the index of each
+//! coordinate among its table's values, in two bits for IQ1 and IQ2 and four bits for IQ3, the first in the lowest bits. `tools/golden_quant.py`
+//! writes the file.
 
 static FILE: &[u8; 9216] = include_bytes!("grids.bin");
 
-/// `N` points of `D` coordinates from byte `at` on, `bits` each, which number `values`.
+/// Reads `N` points of `D` coordinates from byte `at` on; `bits` each, which index `values`.
 const fn points<const N: usize, const D: usize>(at: usize, bits: usize, values: &[u8]) -> [[u8; D]; N] {
     let mut out = [[0; D]; N];
     let mut i = 0;
@@ -19,13 +19,13 @@ const fn points<const N: usize, const D: usize>(at: usize, bits: usize, values: 
 
 /// 0, 1, 2 for -1, 0, 1: shared by IQ1_S and IQ1_M.
 pub static IQ1_POINTS: [[u8; 8]; 2048] = points(0, 2, &[0, 1, 2]);
-/// Of IQ2_XXS.
+/// Points of IQ2_XXS.
 pub static IQ2_XXS_POINTS: [[u8; 8]; 256] = points(4096, 2, &[8, 25, 43]);
-/// Of IQ2_XS.
+/// Points of IQ2_XS.
 pub static IQ2_XS_POINTS: [[u8; 8]; 512] = points(4608, 2, &[8, 25, 43]);
-/// Of IQ2_S.
+/// Points of IQ2_S.
 pub static IQ2_S_POINTS: [[u8; 8]; 1024] = points(5632, 2, &[8, 25, 43]);
-/// Of IQ3_XXS.
+/// Points of IQ3_XXS.
 pub static IQ3_XXS_POINTS: [[u8; 4]; 256] = points(7680, 4, &[4, 12, 20, 28, 36, 44, 52, 62]);
-/// Of IQ3_S.
+/// Points of IQ3_S.
 pub static IQ3_S_POINTS: [[u8; 4]; 512] = points(8192, 4, &[1, 3, 5, 7, 9, 11, 13, 15]);

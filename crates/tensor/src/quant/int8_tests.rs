@@ -1,4 +1,4 @@
-//! Maps by blocks whose input is rounded to bytes.
+//! Tests of maps by blocks whose input is rounded to bytes.
 
 use super::{Activations, Blocks, FORMATS, Format};
 use crate::ops::fused_linear::{Around, Before, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
@@ -12,7 +12,7 @@ fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.into_iter().filter(|f| f.on_devices())
 }
 
-/// A length of rows that is whole blocks, and of short ones an odd number of them.
+/// Returns a length of rows in whole blocks; for short blocks an odd number of them.
 fn length(format: &Format, blocks: usize) -> usize {
     if format.block == 32 { 32 * (2 * blocks + 1) } else { 256 * blocks }
 }
@@ -41,7 +41,7 @@ fn normal(device: &Device, dims: &[usize], seed: u64) -> Tensor {
     Tensor::normal(device, dims, 0.0, 1.0, DType::F32, &mut Generator::new(seed)).unwrap()
 }
 
-/// Rows whose groups are codes times a power of two, 127 among the codes: rounding changes nothing.
+/// Returns rows whose groups are codes times a power of two, with 127 among the codes, so that rounding changes nothing.
 fn codes(rows: usize, k: usize) -> Vec<f32> {
     (0..rows * k)
         .map(|i| {
@@ -58,7 +58,7 @@ fn the_bytes_and_the_elements_are_the_files() {
         let dims = [37, length(format, 2)];
         let Case { blocks, bytes, w, .. } = case(&device, format, dims);
         assert!(blocks.to_bytes().unwrap() == bytes, "{format}");
-        // Rows are filled up to whole panels where there are any.
+        // Rows are padded to whole panels if the device has them.
         let rows = if device.capabilities().is_cpu() { 48 } else { 37 };
         assert_eq!(blocks.bytes(), (rows * bytes.len() / 37).next_multiple_of(4), "{format}");
         for (got, expected) in blocks.dense(DType::F32).unwrap().to_vec().unwrap().iter().zip(&w) {
@@ -98,7 +98,7 @@ fn rows_are_looked_up_by_number() {
     assert!(blocks.gather(&ids, 1.0, DType::F32).unwrap_err().message().contains("expected u32"));
 }
 
-/// Of activations that rounding does not change the products are exact, but for the few roundings of a sum of groups.
+/// Rounding does not change these activations, so products are exact except for the roundings of a sum of groups.
 #[test]
 fn codes_by_codes_are_exact() {
     let device = test_device().unwrap();
@@ -131,7 +131,7 @@ fn what_stands_around_a_map_is_computed() {
         let k = length(format, 2);
         let Case { blocks, dense, .. } = case(&device, format, [2 * n, k]);
         let bias = normal(&device, &[2 * n], 3);
-        // As in the dense maps' tests: the number of rows is a define.
+        // As in the tests of dense maps, the number of rows is a define.
         let all: &[usize] = if format.name == "Q4_K" { &[1, 2, 8, 11] } else { &[1] };
         for rows in all {
             let x = Tensor::from_f32(&device, [*rows, k], &codes(*rows, k), DType::F32).unwrap();
@@ -158,12 +158,12 @@ fn what_stands_around_a_map_is_computed() {
     }
 }
 
-/// An element of a group is at most half a step off, which is max / 254: so far the sum can be off if all errors have the signs of the weights.
+/// The error of an element is at most half a step, which is max / 254. The sum has the largest error if all errors have the signs of the weights.
 #[test]
 fn rounding_is_within_its_bound() {
     let device = test_device().unwrap();
     for (format, rows) in formats().zip([1, 4, 13].into_iter().cycle()) {
-        // Elsewhere more rows are multiplied as floats.
+        // Elsewhere, more rows are multiplied as floats.
         let rows = if device.capabilities().is_cpu() { rows } else { rows.min(8) };
         let (n, k) = (49, length(format, 3));
         let Case { blocks, w, dense, .. } = case(&device, format, [n, k]);
@@ -173,7 +173,7 @@ fn rounding_is_within_its_bound() {
             let around = Around { norm, ..Around::default() };
             let exact = fused_linear(&x, &dense, around).unwrap().to_vec().unwrap();
             let got = fused_linear_of_blocks(&x, &blocks, around).unwrap().to_vec().unwrap();
-            // What is rounded: the norm by an identity map.
+            // The rounded values: the norm by an identity map.
             let one: Vec<f32> = (0..k * k).map(|i| if i / k == i % k { 1.0 } else { 0.0 }).collect();
             let identity = Tensor::from_f32(&device, [k, k], &one, DType::F32).unwrap();
             let read = fused_linear(&x, &identity, around).unwrap().to_vec().unwrap();
@@ -193,7 +193,7 @@ fn rounding_is_within_its_bound() {
                 );
                 worst = worst.max(error / bound);
             }
-            assert!(worst > 1e-3, "{format}: nothing was rounded");
+            assert!(worst > 1e-3, "{format}: no value was rounded");
         }
     }
 }
@@ -203,7 +203,7 @@ fn a_row_is_the_same_alone_and_among_others() {
     let device = test_device().unwrap();
     for (name, rows) in [("Q4_0", 19), ("Q6_K", 8), ("Q4_K", 9)] {
         let format = Format::named(name).unwrap();
-        // Few at a time where nothing takes more.
+        // Few at a time, if no kernel processes more.
         let rows = if device.capabilities().is_cpu() { rows } else { 8 };
         let (n, k) = (75, 512);
         let blocks = case(&device, format, [n, k]).blocks;
@@ -277,7 +277,7 @@ fn inputs_and_results_of_16_bits() {
     }
 }
 
-/// Rows in planes give what rows as in the file give: all elements, rows by number, and products of few rows with all that stands around them.
+/// Rows in planes give the same results as rows as in the file: all elements, rows by index, and products of few rows with all fused operations.
 #[test]
 fn planes_are_what_rows_of_the_file_are() {
     let device = test_device().unwrap();
@@ -312,7 +312,7 @@ fn planes_are_what_rows_of_the_file_are() {
         for m in [2, 9] {
             let x = Tensor::normal(&device, [m, k], 0.0, 1.0, DType::F32, &mut from).unwrap();
             let [a, b] = [&planes, &file].map(|w| fused_linear_of_blocks(&x, w, Around::default()).unwrap());
-            // More than 8 rows are multiplied by dense copies here, and with rounded activations on processors.
+            // Here more than 8 rows are multiplied by dense copies, and on CPUs with rounded activations.
             same(&a, &b, if m > 8 { 2e-2 } else { 1e-5 }, "product");
         }
         formats += 1;

@@ -1,7 +1,7 @@
-//! Block formats of quantised weights: ggml's, as GGUF files hold them.
+//! Block formats of quantized weights: those of ggml and GGUF files.
 //!
-//! [`FORMATS`] is the table; a file of `formats` has all that is known of one: the layout of its blocks, how the host reads and makes them, and the
-//! text by which kernels read them on devices ([`blocks`]). Code that several formats share is in `parts`.
+//! [`FORMATS`] is the table. Each file of `formats` defines one format: the layout of its blocks, how the host reads and writes them, and the
+//! OpenCL source with which kernels read them on devices ([`blocks`]). Code that several formats share is in `parts`.
 
 pub mod blocks;
 mod fit;
@@ -29,19 +29,19 @@ pub(crate) use texts::{CODES, FORMAT, FORMAT_LIST, PLANES, UNPACK, list_of, of_f
 use netcl_device::{Error, Result};
 
 impl Format {
-    /// The format with this number in files.
+    /// Returns the format with this number in files.
     pub fn of(number: u32) -> Option<&'static Format> {
         FORMATS.iter().find(|f| f.number == number).copied()
     }
 
-    /// The format of this name, in capitals or not.
+    /// Returns the format with this name, in upper or lower case.
     ///
     /// # Errors
-    /// `Unsupported` with all names.
+    /// `Unsupported`, with all names.
     pub fn named(name: &str) -> Result<&'static Format> {
         FORMATS.iter().find(|f| f.name.eq_ignore_ascii_case(name)).copied().ok_or_else(|| {
             let names = FORMATS.iter().map(|f| f.name).collect::<Vec<_>>().join(", ");
-            Error::unsupported(format!("no format {name:?}; there are {names}"))
+            Error::unsupported(format!("unknown format {name:?}, expected one of {names}"))
         })
     }
 }

@@ -1,9 +1,9 @@
-//! Panels: the blocks of 16 rows side by side, so that a vector has a lane for each row.
+//! Panels: the blocks of 16 interleaved rows, so that a vector has one lane per row.
 //!
-//! A block is cut into units, numbers of four, two or one bytes that kernels read as such: words of codes, f16, small scales. A panel has,
-//! for each block along the rows, unit after unit that of row 0, of row 1, … Nothing is changed or added but rows of zeros after the last
-//! where their number is no multiple of 16, so the file's bytes come back as they were. A unit that lies at byte `at` of a block begins at
-//! `16 * at` in the panel's.
+//! A block is divided into units, numbers of four, two or one bytes that kernels read as such: words of codes, f16, small scales. For each block
+//! along the rows, a panel has the units in order, and each unit of row 0, row 1, … in turn. Nothing else changes, except that rows of zeros are
+//! added after the last row to a multiple of 16, so the file's bytes can be restored. A unit at byte `at` of a block is at byte `16 * at` of the
+//! panel's block.
 
 use super::format::Format;
 use super::threads::shared_out;
@@ -12,18 +12,18 @@ use super::threads::shared_out;
 pub(crate) const PANEL: usize = 16;
 
 impl Format {
-    /// The units of a block: so many of so many bytes each, one behind the other. `None` where no kernel reads panels of the format.
+    /// Returns the units of a block in order: their number, and bytes of each. `None` if no kernel reads panels of the format.
     fn units(&self) -> Option<&'static [(usize, usize)]> {
         self.kernels.as_ref().map(|kernels| kernels.units)
     }
 
-    /// Whether kernels read panels of it.
+    /// Returns whether kernels read panels of the format.
     pub(crate) fn has_panels(&self) -> bool {
         self.units().is_some()
     }
 }
 
-/// For each unit of the blocks of a row, its bytes and where they begin in a block.
+/// Calls `of` for each unit of a block, with its bytes and its start in the block.
 fn each(units: &[(usize, usize)], mut of: impl FnMut(usize, usize)) {
     let mut at = 0;
     for (count, bytes) in units {
@@ -34,7 +34,7 @@ fn each(units: &[(usize, usize)], mut of: impl FnMut(usize, usize)) {
     }
 }
 
-/// Whole rows as panels, on all cores. Bytes are those of [`Format::units`]' formats, rows of `row` bytes.
+/// Converts whole rows to panels, on all cores. The format has [`Format::units`], and rows have `row` bytes.
 pub(super) fn packed(format: &Format, row: usize, bytes: &[u8]) -> Vec<u8> {
     let Some(units) = format.units().filter(|_| row > 0) else { return bytes.to_vec() };
     let mut out = vec![0; (bytes.len() / row).next_multiple_of(PANEL) * row];
@@ -60,7 +60,7 @@ pub(super) fn packed(format: &Format, row: usize, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The rows that became these panels.
+/// Restores the rows of panels.
 pub(super) fn unpacked(format: &Format, row: usize, rows: usize, panels: &[u8]) -> Vec<u8> {
     let Some(units) = format.units().filter(|_| row > 0) else { return panels.to_vec() };
     let mut out = vec![0; rows * row];

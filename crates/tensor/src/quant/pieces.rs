@@ -1,10 +1,10 @@
-//! How a row of blocks becomes planes: which bytes go where. A format's file lists the pieces of a row.
+//! Conversion of a row of blocks to planes: the destination of each byte. A format's file lists the pieces of a row.
 
-/// A piece of a row that moves between the file's bytes and the planes: where it begins in both.
+/// A piece of a row that moves between the file's bytes and the planes, with its start in both.
 pub enum Piece {
-    /// Bytes as they are, and their number.
+    /// Unchanged bytes, and their number.
     Same(usize, usize, usize),
-    /// 32 bytes, whose low nibbles are a group of 32 and whose high nibbles another: where the codes of both go.
+    /// 32 bytes, whose low nibbles are a group of 32 and whose high nibbles are another, and the destination of the codes of both.
     Nibbles(usize, [usize; 2]),
     /// A word with the fifth bit of element i at bit i.
     Word(usize, usize),
@@ -17,7 +17,7 @@ pub enum Piece {
 /// Bytes of a block, elements of a row → every piece of the row.
 pub type Pieces = fn(usize, usize, &mut dyn FnMut(Piece));
 
-/// Blocks of 32 in `bytes`, which begin with `scales` bytes of scales, with fifth bits or without.
+/// Lists the pieces of blocks of 32 in `bytes`, which start with `scales` bytes of scales, with or without fifth bits.
 pub fn blocks_of_32(bytes: usize, scales: usize, fifth: bool, k: usize, each: &mut dyn FnMut(Piece)) {
     let further = k / 2 + if fifth { k / 8 } else { 0 };
     for u in 0..k / 32 {
@@ -30,7 +30,7 @@ pub fn blocks_of_32(bytes: usize, scales: usize, fifth: bool, k: usize, each: &m
     }
 }
 
-/// Blocks of 256 in `bytes` with a head of 16 bytes, nibbles from `codes` on, and fifth bits from `fifth` on, where there are any.
+/// Lists the pieces of blocks of 256 in `bytes` with a head of 16 bytes, nibbles from `codes` on, and optional fifth bits from `fifth` on.
 pub fn super_blocks(bytes: usize, codes: usize, fifth: Option<usize>, k: usize, each: &mut dyn FnMut(Piece)) {
     let heads = if fifth.is_some() { k / 2 + k / 8 } else { k / 2 };
     for b in 0..k / 256 {

@@ -1,8 +1,8 @@
-//! Planes: within a row all codes first, then the bits above four of each code, then scales, so that 32 lanes read neighbouring words.
+//! Planes: within a row, all codes first, then the upper bits of the codes, then scales, so that 32 lanes read adjacent words.
 //!
-//! A row is K elements, K a multiple of 256, in groups u of 32:
+//! A row has K elements, K a multiple of 256, in groups u of 32:
 //!
-//! | plane | formats | bytes of a group | what they are |
+//! | plane | formats | bytes per group | content |
 //! |---|---|---:|---|
 //! | codes | all but Q8_0 | 16 | byte i: the low four bits of elements i (low) and 16 + i (high) |
 //! | | Q8_0 | 16, 16 | elements 0 to 15 of all groups, then elements 16 to 31 of all |
@@ -10,10 +10,10 @@
 //! | fifth and sixth bits | Q6_K | 8 | bits 2w of byte j: element 4w + j; of byte 4 + j: element 16 + 4w + j |
 //! | scales | Q4_0, Q5_0, Q8_0 | 2 | f16 |
 //! | | Q4_1, Q5_1 | 4 | f16 scale and minimum |
-//! | | Q6_K | 2, then 2 of 8 groups | bytes of both halves; f16 behind those of all groups |
-//! | | Q4_K, Q5_K | 16 of 8 groups | as in the file: two f16 and twelve bytes of six bits |
+//! | | Q6_K | 2, then 2 per 8 groups | bytes of both halves; the f16s follow those of all groups |
+//! | | Q4_K, Q5_K | 16 per 8 groups | as in the file: two f16 and twelve bytes of six bits |
 //!
-//! Nothing is lost: the file's bytes come back ([`rows`]). Rows begin at multiples of 16 bytes.
+//! Nothing is lost: the file's bytes can be restored ([`rows`]). Rows start at multiples of 16 bytes.
 
 use super::format::Format;
 use super::pieces::{Piece, Pieces};
@@ -24,24 +24,24 @@ impl Format {
         self.kernels.as_ref()?.planes
     }
 
-    /// Whether kernels read rows of so many elements in planes.
+    /// Returns whether kernels read rows with this number of elements in planes.
     pub(crate) fn has_planes(&self, columns: usize) -> bool {
         self.pieces().is_some() && columns > 0 && columns.is_multiple_of(256)
     }
 
-    /// Bytes from one row in planes to the next.
+    /// Returns the distance of rows in planes, in bytes.
     pub(crate) fn plane_row(&self, columns: usize) -> usize {
         (columns / self.block * self.bytes).next_multiple_of(16)
     }
 }
 
-/// One row to planes, or back.
+/// Converts one row to planes, or back.
 fn row(format: &Format, pieces: Pieces, k: usize, file: &mut [u8], planes: &mut [u8], forth: bool) {
     pieces(format.bytes, k, &mut |piece| match piece {
         Piece::Same(a, b, n) if forth => planes[b..b + n].copy_from_slice(&file[a..a + n]),
         Piece::Same(a, b, n) => file[a..a + n].copy_from_slice(&planes[b..b + n]),
         Piece::Nibbles(a, [low, high]) => {
-            // Two bytes against two: the way back is the same.
+            // Exchanges nibbles of two byte pairs; it is its own inverse.
             let both = |x: u8, y: u8| [x & 15 | y << 4, x >> 4 | y & 0xf0];
             for i in 0..16 {
                 match forth {
@@ -62,7 +62,7 @@ fn row(format: &Format, pieces: Pieces, k: usize, file: &mut [u8], planes: &mut 
             to.copy_from_slice(&word.to_le_bytes());
             if forth { &mut planes[b..b + 4] } else { &mut file[a..a + 4] }.copy_from_slice(&to);
         }
-        // Matrices of bits that are transposed: the way back is the same.
+        // Transposes bit matrices; it is its own inverse.
         Piece::Fifth(a, b) => {
             for j in 0..4 {
                 let places: [[usize; 8]; 2] =
@@ -82,7 +82,7 @@ fn row(format: &Format, pieces: Pieces, k: usize, file: &mut [u8], planes: &mut 
     });
 }
 
-/// Numbers of so many bits, of bytes at N places of the file and of the planes: the n-th of byte m becomes the m-th of byte n.
+/// Transposes numbers of `bits` bits in bytes at N positions of the file and the planes: the n-th of byte m becomes the m-th of byte n.
 fn transposed<const N: usize>(
     file: &mut [u8],
     planes: &mut [u8],
@@ -98,12 +98,12 @@ fn transposed<const N: usize>(
     }
 }
 
-/// Rows of blocks as planes, on all cores. The format has them for so many columns.
+/// Converts rows of blocks to planes, on all cores. The format must have planes for this number of columns.
 pub(super) fn packed(format: &Format, columns: usize, bytes: &[u8]) -> Vec<u8> {
     turned(format, columns, bytes, true)
 }
 
-/// The rows of blocks that became these planes.
+/// Restores the rows of blocks of these planes.
 pub(super) fn unpacked(format: &Format, columns: usize, planes: &[u8]) -> Vec<u8> {
     turned(format, columns, planes, false)
 }

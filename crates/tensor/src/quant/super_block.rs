@@ -1,15 +1,15 @@
-//! Super-blocks of 256 elements: scales of groups that are whole numbers in units of one f16 (and offsets in units of another).
+//! Super-blocks of 256 elements: the scales of groups are integers in units of one f16 (and the offsets in units of another).
 //!
-//! Each group is fitted by itself; its scale is rounded to a whole number in units in which the largest just fits. Then, in turns and as
-//! long as the error falls: each group takes the best of the whole numbers around its own, by the error that its elements then have, and the
-//! units become those of least squared error for all codes.
+//! Each group is first fitted separately, and its scale is rounded to an integer in units that map the largest scale to the end of the range. Then
+//! two steps alternate while the error decreases: each group selects the best of the integers near its current one, by the resulting error of its
+//! elements, and the units become those with the least squared error for all codes.
 
 use super::fit::{self, Codes, Pair, affine_codes, affine_error, to_f16};
 use super::format::LARGEST;
 
-/// Rounds at most.
+/// Maximum number of rounds.
 const ROUNDS: usize = 4;
-/// Groups of a super-block at most.
+/// Maximum number of groups per super-block.
 const GROUPS: usize = 16;
 
 /// A super-block of elements `d * scale * q - dmin * min`.
@@ -17,13 +17,13 @@ const GROUPS: usize = 16;
 pub struct Affine {
     pub d: f32,
     pub dmin: f32,
-    /// Of each group.
+    /// Scale of each group.
     pub scales: [u8; GROUPS],
     pub mins: [u8; GROUPS],
     pub q: [u8; LARGEST],
 }
 
-/// Groups of N elements, codes from 0 to `top`, scales and minima from 0 to `most`.
+/// Fits groups of N elements with codes from 0 to `top`, and scales and minimums from 0 to `most`.
 pub fn affine<const N: usize>(x: &[f32], w: &[f32], top: f32, most: f32) -> Affine {
     let groups = || x.chunks_exact(N).zip(w.chunks_exact(N)).enumerate();
     let mut fits = [(0.0, 0.0); GROUPS];
@@ -72,7 +72,7 @@ pub fn affine<const N: usize>(x: &[f32], w: &[f32], top: f32, most: f32) -> Affi
     best
 }
 
-/// The units of least squared error for the codes, as f16s.
+/// Returns the units with the least squared error for the codes, as f16s.
 fn affine_units(x: &[f32], w: &[f32], now: &Affine, n: usize) -> Option<(f32, f32)> {
     let (mut sums, mut xa, mut aa) = (Pair::default(), 0.0, 0.0);
     for (i, (x, w)) in x.iter().zip(w).enumerate() {
@@ -90,22 +90,22 @@ fn affine_units(x: &[f32], w: &[f32], now: &Affine, n: usize) -> Option<(f32, f3
 #[derive(Clone)]
 pub struct Symmetric {
     pub d: f32,
-    /// Of each group.
+    /// Scale of each group.
     pub scales: [i32; GROUPS],
-    /// Codes, counted from the least.
+    /// Codes, counted from the smallest value.
     pub q: [u8; LARGEST],
 }
 
 const EMPTY: Symmetric = Symmetric { d: 0.0, scales: [0; GROUPS], q: [0; LARGEST] };
 
-/// Groups of N elements; scales from `range[0]`, which is negative, to `range[1]`.
+/// Fits groups of N elements with scales from `range[0]`, which is negative, to `range[1]`.
 pub fn symmetric<const N: usize, C: Codes>(x: &[f32], w: &[f32], codes: C, range: [f32; 2]) -> Symmetric {
     let mut fits = [0.0; GROUPS];
     for (g, (x, w)) in x.chunks_exact(N).zip(w.chunks_exact(N)).enumerate() {
         fits[g] = fit::scale(x, w, codes, |d| d);
     }
     let peak = fits.iter().fold(0f32, |peak, d| if d.abs() > peak.abs() { *d } else { peak });
-    // Units in which the largest scale just fits, and some in which it misses the end by a little.
+    // Units that map the largest scale to an end of the range, and some that miss the end by a little.
     let units = [1.0, 0.985, 0.97].into_iter().flat_map(|part| range.map(|end| to_f16(peak / (end * part))));
     let tries = units.map(|unit| from_unit::<N, C>(x, w, codes, range, (&fits, unit)));
     let least = tries.min_by(|a, b| a.1.total_cmp(&b.1));
@@ -116,7 +116,7 @@ pub fn symmetric<const N: usize, C: Codes>(x: &[f32], w: &[f32], codes: C, range
     out
 }
 
-/// The super-block that is found from the unit `d`, without its codes, and its error.
+/// Returns the super-block for the initial unit `d`, without its codes, and its error.
 fn from_unit<const N: usize, C: Codes>(
     x: &[f32],
     w: &[f32],

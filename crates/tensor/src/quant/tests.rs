@@ -1,4 +1,4 @@
-//! Blocks beside ggml's: `tools/golden_quant.py` says what the golden file holds.
+//! Comparison of blocks with ggml's: `tools/golden_quant.py` describes the golden file.
 
 use super::*;
 use safetensors::SafeTensors;
@@ -13,13 +13,13 @@ fn goldens() -> Vec<u8> {
     std::fs::read(own).unwrap()
 }
 
-/// Test data beside the repository; `None` where it is not there.
+/// Returns the path of test data next to the repository, or `None` if it does not exist.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     path.exists().then_some(path)
 }
 
-/// The stored arrays of an `.npz`: name, bytes.
+/// Reads the stored arrays of an `.npz`: name, bytes.
 fn npz(path: &Path) -> Vec<(String, Vec<u8>)> {
     let file = std::fs::read(path).unwrap();
     let number = |at: usize, n: usize| file[at..at + n].iter().rev().fold(0, |v, b| v << 8 | *b as usize);
@@ -46,7 +46,7 @@ fn same_bits(format: &Format, found: &[f32], expected: &[f32]) {
     }
 }
 
-/// Mean of the weighted squared error of each row.
+/// Computes the mean of the weighted squared error of each row.
 fn errors(x: &[f32], y: &[f32], row: usize, weights: Option<&[f32]>) -> Vec<f64> {
     let one = |(x, y): (&[f32], &[f32])| {
         let off = |i: usize| f64::from(x[i]) - f64::from(y[i]);
@@ -74,11 +74,11 @@ fn the_table_is_one() {
         assert_eq!(Format::named(&format.name.to_lowercase()).unwrap(), format);
     }
     assert_eq!(Format::of(4), None);
-    assert!(Format::named("Q9_K").unwrap_err().message().contains("there are F32, F16, Q4_0"));
+    assert!(Format::named("Q9_K").unwrap_err().message().contains("expected one of F32, F16, Q4_0"));
     assert_eq!((Q4_K.size(512), Q4_K.size(100), Q4_K.bits()), (Some(288), None, 4.5));
 }
 
-/// The texts of formats have the sizes that the host has.
+/// The OpenCL sources of formats have the same sizes as the host.
 #[test]
 fn texts_of_kernels_have_the_sizes_of_blocks() {
     for format in FORMATS {
@@ -90,7 +90,7 @@ fn texts_of_kernels_have_the_sizes_of_blocks() {
         assert_eq!([number("BLOCK"), number("BYTES")], [Some(format.block), Some(format.bytes)], "{format}");
         assert_eq!(kernels.units.iter().map(|(count, bytes)| count * bytes).sum::<usize>(), format.bytes);
         let head = format!("/* {format}: ");
-        assert!(kernels.text.contains(&head), "{format}: its text does not begin with {head:?}");
+        assert!(kernels.text.contains(&head), "{format}: its source does not start with {head:?}");
         assert_eq!(kernels.text.contains(&format!("stored_{format}(")), kernels.planes.is_some(), "{format}");
     }
 }
@@ -134,12 +134,12 @@ fn quantisers_leave_no_more_error_than_ggmls() {
     let row = importance.len();
     let mut formats = 0;
     for format in FORMATS.iter().filter(|f| f.can_quantise() && !f.is_plain()) {
-        // No function of ggml makes a file of these.
+        // ggml has no function that makes a file of these.
         let Ok(theirs) = tensors.tensor(&format!("{format}.error")) else { continue };
         let theirs = floats(theirs.data());
         for (weights, theirs) in [None, Some(&importance[..])].iter().zip(theirs.chunks(x.len() / row)) {
             let ours = errors(&x, &there_and_back(format, &x, row, *weights), row, *weights);
-            // What the rounding of two f16 scales may take away: rows that a format holds exactly but for that are exact in both.
+            // Tolerance for the rounding of two f16 scales. Rows that a format can store exactly, except for that, are exact in both.
             let rounding =
                 errors(&x, &vec![0.0; x.len()], row, *weights).into_iter().map(|all| all * 2f64.powi(-22));
             for (i, ((ours, theirs), rounding)) in ours.iter().zip(theirs).zip(rounding).enumerate() {
@@ -178,7 +178,7 @@ fn extreme_values_stay_finite_and_near() {
             let values: Vec<f32> = (0..256).map(|i| if i % 3 == 0 { -x } else { x }).collect();
             let y = there_and_back(format, &values, 256, None);
             assert!(y.iter().all(|y| y.is_finite() || x > 1e9), "{format}: {x:e}");
-            // NVFP4 holds at most 2688.
+            // NVFP4 stores at most 2688.
             if (1e-3..=4e4).contains(&x) && (x < 2e3 || *format != &NVFP4) {
                 let worst = y.iter().zip(&values).map(|(y, x)| (y - x).abs()).fold(0.0, f32::max);
                 assert!(worst <= 0.35 * x, "{format}: {worst} beside {x}");
@@ -215,13 +215,13 @@ fn what_does_not_fit_is_refused_by_name() {
     for (found, part) in [
         (
             message(Q4_0.quantise(&x[..31], 31, None, &mut out)),
-            "31 elements are no whole number of Q4_0's blocks of 32",
+            "31 elements of Q4_0, expected a multiple of its block size 32",
         ),
         (message(Q4_0.quantise(&x, 32, None, &mut out[..17])), "32 elements of Q4_0 take 18 bytes, found 17"),
         (message(Q4_0.quantise(&x, 16, None, &mut out)), "rows of 16"),
         (message(Q4_0.quantise(&x, 0, None, &mut out)), "rows of 0"),
         (message(Q4_0.quantise(&bad, 32, None, &mut out)), "value 5 of row 0 is NaN"),
-        (message(Q4_0.quantise(&x, 32, Some(&x[1..]), &mut out)), "31 weights of columns, expected 32"),
+        (message(Q4_0.quantise(&x, 32, Some(&x[1..]), &mut out)), "31 column weights, expected 32"),
         (message(Q4_0.quantise(&x, 32, Some(&bad), &mut out)), "the weight of column 5 is NaN"),
         (
             message(IQ2_S.quantise(&[], 256, None, &mut [])),

@@ -1,9 +1,9 @@
 //! Work on the bytes of a matrix, on all cores.
 
-/// Bytes that a thread permutes at least.
+/// Minimum bytes that a thread permutes.
 const PER_THREAD: usize = 1 << 18;
 
-/// Does `one` to `count` parts of `bytes` bytes in all, on as many threads as pay.
+/// Runs `one` for `count` parts with `bytes` bytes in total, on as many threads as are useful.
 pub(super) fn shared_out<P: Send>(
     count: usize,
     bytes: usize,
