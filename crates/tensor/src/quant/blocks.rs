@@ -38,8 +38,7 @@ const GROUPS: &[(&str, &[i64])] = &[("WG", &[256, 128])];
 pub enum Activations {
     /// No rounding: products are of f32.
     Float,
-    /// Bytes, in groups of 32 with a scale per group. The error of an element is at most half a step of max/127. Products and sums of a group are
-    /// exact.
+    /// Bytes, in groups of 32 with a scale. The error of an element is at most half a step of max/127. Products and sums of a group are exact.
     Int8,
 }
 
@@ -119,8 +118,7 @@ impl Blocks {
     /// Copies `bytes`, consecutive rows, to the device, for maps with float activations.
     ///
     /// # Errors
-    /// `Unsupported` for a format that kernels do not unpack ([`Format::on_devices`]); `Shape` if `bytes` do not have this number of blocks;
-    /// `Memory`.
+    /// `Unsupported` for a format that kernels do not unpack ([`Format::on_devices`]); `Shape` if `bytes` do not fit the sizes; `Memory`.
     pub fn new(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u8]) -> Result<Self> {
         Self::with_activations(device, format, dims, bytes, Activations::Float)
     }

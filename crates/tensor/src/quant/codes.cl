@@ -1,19 +1,19 @@
-/* Codes of quantised blocks as they are multiplied in integers.
+/* Codes of quantized blocks for integer products.
  *
  *   element = scale * (code - ZERO) + low        code is an unsigned byte
  *
- * PANELS  0: a block as a file has it; U and F are a word and a float. 1: the blocks of 16 rows side by side (quant/panels.rs), unit by unit;
+ * PANELS  0: a block as in a file; U and F are a word and a float. 1: interleaved blocks of 16 rows (quant/panels.rs), unit by unit;
  *         U and F have a lane for each row.
  * PLANES  1: rows in planes (quant/planes.rs); b is a row and its length, g counts all groups of the row.
- * DOT     how dot4 multiplies: 0 in plain C; with PANELS by instructions of x86: 1 vpdpbusd of 512 bits (AVX-512 VNNI), 2 of 256 bits
- *         (AVX-VNNI), 3 vpmaddubsw (AVX2), whose sums of two products have 16 bits: codes of eight bits are signed there.
+ * DOT     how dot4 multiplies: 0 in plain C; with PANELS by x86 instructions: 1 vpdpbusd of 512 bits (AVX-512 VNNI), 2 of 256 bits
+ *         (AVX-VNNI), 3 vpmaddubsw (AVX2), whose sums of two products have 16 bits, so 8-bit codes are signed.
  *
- * The text of a format (formats/) follows this one, and codes_dot.cl that text. Of group g, 32 elements, of block b it has
+ * The source of a format (formats/) follows this one, and codes_dot.cl follows that source. For group g, 32 elements, of block b it defines
  * codes(b, g, w)  a word of the four codes of elements 4w to 4w + 3
- * scale(b, g, h), low(b, g, h)  of half h of the group where SUB is 16, of all of it (h 0) where SUB is 32; LOW 0: low is 0
+ * scale(b, g, h), low(b, g, h)  those of half h of the group if SUB is 16, and of the whole group (h 0) if SUB is 32; LOW 0: low is 0
  * BLOCK, BYTES  elements and bytes of a block
- * ZERO, SUB, LOW  where they are not 0, 32 and 0; SIGNED 1: codes are signed bytes where DOT is 3
- * READS_CODES tells it to have these. With PLANES it has codes, scale and low of rows in planes.
+ * ZERO, SUB, LOW  unless they are 0, 32 and 0; SIGNED 1: codes are signed bytes if DOT is 3
+ * READS_CODES makes the source define these. With PLANES it defines codes, scale and low of rows in planes.
  */
 #ifndef PANELS
 #define PANELS 0
@@ -64,7 +64,7 @@ typedef float F;
 #define AS_I(v) as_int(v)
 #define AS_F(v) as_float(v)
 #define PANEL_ROWS 1
-/* Where blocks begin at even addresses; and where they have an odd number of bytes. */
+/* WORD requires blocks at even addresses; ODD_WORD is for blocks with an odd number of bytes. */
 #define WORD(b, at) (((__global const ushort *)((b) + (at)))[0] | (uint)((__global const ushort *)((b) + (at)))[1] << 16)
 #define ODD_WORD(b, at) ((b)[at] | (uint)(b)[(at) + 1] << 8 | (uint)(b)[(at) + 2] << 16 | (uint)(b)[(at) + 3] << 24)
 #define PAIR(b, at) ((b)[at] | (uint)(b)[(at) + 1] << 8)
@@ -75,13 +75,13 @@ typedef float F;
 #define BITS(word, from, mask) ((word) >> (U)((uint)(from)) & (U)((mask) * 0x01010101u))
 
 #if PLANES
-/* planes.rs has the layout. */
+/* See planes.rs for the layout. */
 typedef struct {
   __global const uchar *row;
   int k;
 } PlaneRow;
 static inline U plane_word(__global const uchar *p) { return *(__global const uint *)p; }
-/* Of codes, the low four bits and the fifth. */
+/* The low four bits and the fifth bit of codes. */
 #define PLANE_NIBBLES(b, g, w) BITS(plane_word((b).row + 16 * (g) + 4 * ((w) % 4)), (w) / 4 * 4, 15u)
 #define PLANE_FIFTH(b, g, w) (BITS(plane_word((b).row + (b).k / 2 + 4 * (g)), w, 1u) << 4)
 #endif

@@ -1,4 +1,4 @@
-/* Products of codes, and defaults of a format's text, which precedes this one.
+/* Products of codes, and defaults for a format's source, which precedes this one.
  *
  * dot4(sum, codes, x)  sum + the products of four codes and the four signed bytes of x
  */
@@ -16,7 +16,7 @@
 #endif
 
 #if DOT >= 2
-/* The same of half of the rows. */
+/* dot4 for half of the rows. */
 static inline int8 dot4_half(int8 sum, uint8 codes, int8 x) {
 #if DOT == 2
   __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));

@@ -1,4 +1,4 @@
-/* y = the elements of quantised blocks, one after the other: see unpack.cl. A product of many rows reads a matrix that was written so once.
+/* y = the elements of consecutive quantized blocks: see unpack.cl. Products of many rows read a matrix that was converted once in this way.
  *
  * blocks  bytes of whole blocks
  * y       T (n); n is a number of whole blocks

@@ -1,4 +1,4 @@
-/* The value of an f16 by its bits, of which none above 16 are set. */
+/* Returns the value of an f16 from its bits. Bits from 16 on must be 0. */
 #if NVIDIA_CC
 static inline float f16_value(uint bits) {
   float r;

@@ -1,13 +1,14 @@
-/* Groups of 32 elements of quantised rows in planes (planes.rs, which has the table of what lies where): codes as bytes, and what they stand for.
+/* Groups of 32 elements of quantized rows in planes (planes.rs has the layout): codes as bytes, and their scales.
  *
  *   element i of group u = scale of its half * code + offset       codes 0 .. 15 are the first half
  *
- * stored_F(row, u, k)                  what a row of k elements stores of group u, as it lies there
- * codes_F(stored, &first, &second)     the codes of both halves, four to a word
+ * For a format F:
+ * stored_F(row, u, k)                  the stored words of group u of a row of k elements
+ * codes_F(stored, &first, &second)     the codes of both halves, four per word
  * scales_F(stored, u)                  scale of the first half, of the second, offset
  * SIGNED_F                             whether the codes are signed
  * HALVES_F                             1: each half has a separate scale
- * for a format of the name F: its text (formats/) follows this one, or those of several formats do. READS_PLANES tells them to have these.
+ * The source of the format (formats/), or of several formats, follows this one. READS_PLANES makes it define these.
  *
  * Defines: ROWS_IN, the address space of rows.
  */
@@ -17,7 +18,7 @@
 #define READS_PLANES
 typedef const ROWS_IN uchar *RowBytes;
 
-/* Words of a group: codes, those of the second half where they lie elsewhere, bits above four, scales. */
+/* Words of a group: codes, those of the second half if stored separately, upper bits of codes, scales. */
 typedef struct {
   uint4 codes, second;
   uint2 bits;
@@ -33,29 +34,29 @@ static inline Stored stored_codes(RowBytes row, int u) {
   return s;
 }
 
-/* Sixteen bytes of two codes each. */
+/* Unpacks sixteen bytes of two codes each. */
 static inline void nibbles(Stored s, uint4 *first, uint4 *second) {
   *first = s.codes & 0x0f0f0f0fu;
   *second = s.codes >> 4 & 0x0f0f0f0fu;
 }
-/* And their fifth bits from a word: bit w of each byte belongs to word w of the first half, bit 4 + w to that of the second. */
+/* Unpacks nibbles, and fifth bits from a word: bit w of each byte belongs to word w of the first half, bit 4 + w to that of the second. */
 static inline void five_bits(Stored s, uint4 *first, uint4 *second) {
   const uint4 at = (uint4)(0, 1, 2, 3);
   nibbles(s, first, second);
   *first |= ((uint4)(s.bits.x) >> at & 0x01010101u) << 4;
   *second |= ((uint4)(s.bits.x) >> (at + 4u) & 0x01010101u) << 4;
 }
-/* A scale, and an offset of so many of it. */
+/* Returns a scale, twice, and an offset in units of it. */
 static inline float3 one_scale(Stored s, float offset) {
   const float d = f16_value(s.scale.x);
   return (float3)(d, d, offset * d);
 }
-/* A scale and a minimum. */
+/* Returns a scale, twice, and a minimum. */
 static inline float3 two_scales(Stored s) {
   const float d = f16_value(s.scale.x & 0xffffu);
   return (float3)(d, d, f16_value(s.scale.x >> 16));
 }
-/* Scale and minimum of group u of a super-block's eight: two f16 and twelve bytes of six-bit numbers. */
+/* Returns scale and minimum of group u of a super-block's eight: two f16 and twelve bytes of six-bit numbers. */
 static inline float3 six_bit_scales(Stored s, int u) {
   const uint4 h = s.scale;
   const int j = u & 7, by = 8 * (j & 3);

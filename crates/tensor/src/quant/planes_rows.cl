@@ -1,9 +1,9 @@
-/* Elements of rows in planes by planes.cl: all rows, and rows by number, as a table's.
+/* Elements of rows in planes by planes.cl: all rows, and rows by index, like those of an embedding table.
  *
- * blocks  rows of k elements, `bytes` bytes apart
+ * blocks      rows of k elements, `bytes` bytes apart
  * dequantise  y T (rows, k)
- * gather      y T (n, k) = by * row ids[ids_off + i]; a number outside of the rows gives NaN
- * Items: one for every eight elements, so that neighbours write neighbouring 16 bytes of 16-bit elements.
+ * gather      y T (n, k) = by * row ids[ids_off + i]; an index outside of the rows gives NaN
+ * Items       one per eight elements, so that adjacent items write adjacent 16 bytes of 16-bit elements.
  *
  * Defines: FORMAT, the name of the format.
  *
@@ -18,7 +18,7 @@ static inline float4 four(uint codes, float scale, float offset) {
 #endif
 }
 
-/* Elements 8 i .. 8 i + 7 of a row to y, times `by`. */
+/* Stores elements 8 i .. 8 i + 7 of a row to y, times `by`. */
 static inline void put_eight(RowBytes row, int i, int k, __global T *y, float by) {
   uint4 first, second;
   const Stored stored = CAT(stored_, FORMAT)(row, i / 4, k);

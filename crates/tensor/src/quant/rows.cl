@@ -1,9 +1,9 @@
-/* Elements of rows of quantised blocks by codes.cl: all rows, where they lie in panels (panels.rs) and their products in integers do not
- * serve, and rows by number, as a table's.
+/* Elements of rows of quantized blocks by codes.cl: all rows, if they are in panels (panels.rs) and integer products do not apply, and rows by
+ * index, like those of an embedding table.
  *
- * blocks  rows, or panels, of whole blocks; k elements a row, groups of 32
- * dequantise  y T (rows, k): items rows / PANEL_ROWS, rounded up, times k / 32, each of which has a group of all rows of a panel
- * gather      y T (n, k) = scale * row ids[ids_off + i]; a number outside of the rows gives NaN: items n * k / 32
+ * blocks      rows, or panels, of whole blocks; k elements per row, groups of 32
+ * dequantise  y T (rows, k): items rows / PANEL_ROWS, rounded up, times k / 32; each converts a group of all rows of a panel
+ * gather      y T (n, k) = by * row ids[ids_off + i]; an index outside of the rows gives NaN: items n * k / 32
  *
  * Ceiling: blocks read and y written once.
  */
@@ -13,7 +13,7 @@
 #define EACH(each, v) ((each)[0] = (v))
 #endif
 
-/* Element 4w + l of group g of a block, of all rows of its panel. */
+/* Returns element 4w + l of group g of a block, for all rows of its panel. */
 static inline F element(BLOCK_AT b, int g, int w, int l) {
   const int h = w / (8 / HALVES);
   const F code = TO_F(codes(b, g, w) >> (U)((uint)(8 * l)) & (U)(255u)) - (float)ZERO;
@@ -24,7 +24,7 @@ static inline F element(BLOCK_AT b, int g, int w, int l) {
 #endif
 }
 
-/* The block that group j of the rows of a panel lies in. */
+/* Returns the block with group j of the rows of a panel. */
 static inline BLOCK_AT block_of(__global const uchar *blocks, ulong panel, ulong j, ulong k) {
   return blocks + (panel * (k / BLOCK) + j / (BLOCK / 32)) * PANEL_ROWS * BYTES;
 }

@@ -1,11 +1,11 @@
-/* Elements of a row of quantised blocks as a vector of floats. The text of a format (formats/) follows this one and has
+/* Elements of a row of quantized blocks as a vector of floats. The source of a format (formats/) follows this one and defines
  *
- * unpack(row, at)  elements at .. at + VW - 1 of the row whose first block `row` points to; VW (4, 8 or 16) divides at. A vector stays
- * within one group of elements that share a scale, whose bits lie in neighbouring bytes.
+ * unpack(row, at)  elements at .. at + VW - 1 of the row whose first block `row` points to; VW (4, 8 or 16) divides at. A vector is
+ * within one group of elements that share a scale, and whose bits are in adjacent bytes.
  *
- * QUANT            1 where there are blocks; FORMAT is the format's name then.
- * BLOCK, BYTES     of the format's text: elements and bytes of a block.
- * READS_ELEMENTS   tells that text to have unpack.
+ * QUANT            1 if there are blocks; FORMAT is then the format's name.
+ * BLOCK, BYTES     from the format's source: elements and bytes of a block.
+ * READS_ELEMENTS   makes the format's source define unpack.
  */
 #ifndef QUANT
 #define QUANT 0
@@ -16,7 +16,7 @@ typedef __global const uchar *BLOCK_BYTES;
 
 #define CODES(p) TO_UV(CAT(vload, VW)(0, (p)))
 #if WG == 1
-/* On processors vload_half of one element may be a call. Infinities and NaNs, which no scale is, come out as large numbers. */
+/* On CPUs, vload_half of one element may be a call. A scale is never infinite or NaN; these would become large numbers. */
 static inline float f16_at(BLOCK_BYTES p) {
   const uint h = p[0] | (uint)p[1] << 8;
   const float normal = as_float(((h & 0x7fffu) << 13) + 0x38000000u), subnormal = (float)(h & 0x3ffu) * 0x1p-24f;

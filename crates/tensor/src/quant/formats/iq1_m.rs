@@ -1,13 +1,13 @@
-//! IQ1_M: blocks of 256. Group k of 8 takes the point of 2048 whose low eight bits are `qs[k]` and whose upper three are those of `qh[k / 2]`
-//! from `4 * (k % 2)`; the bit above them makes the shift negative. The factor is `d * (2n + 1)`, n the bits `6 * (k / 4 % 2) + 3 * (k / 2 % 2)`
-//! of `sc[k / 8]`, a number of 16 bits. `d` are the upper nibbles of `sc`, the first the lowest.
+//! IQ1_M: blocks of 256. Group k of 8 uses the point of 2048 whose low eight bits are `qs[k]` and whose upper three are those of `qh[k / 2]` from
+//! `4 * (k % 2)`; the bit above them makes the shift negative. The factor is `d * (2n + 1)`, n the bits `6 * (k / 4 % 2) + 3 * (k / 2 % 2)` of
+//! `sc[k / 8]`, a 16-bit number. The upper nibbles of `sc` form `d`, from the lowest one on.
 
 use crate::quant::format::{Format, u16_at};
 use crate::quant::parts::points::put_shifted;
 use half::f16;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     qs: [u8; 32],
@@ -19,7 +19,7 @@ const QS: usize = offset_of!(Block, qs);
 const QH: usize = offset_of!(Block, qh);
 const SC: usize = offset_of!(Block, sc);
 
-/// 1.75 bits an element.
+/// 1.75 bits per element.
 pub static IQ1_M: Format = Format {
     name: "IQ1_M",
     number: 29,

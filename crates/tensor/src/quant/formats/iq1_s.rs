@@ -1,11 +1,11 @@
-//! IQ1_S: blocks of 256. Group k of 8 takes the point of 2048 whose low eight bits are `qs[k]` and whose upper three are those of `qh[k / 4]`, a
-//! number of 16 bits, from `3 * (k % 4)`. The factor is `d * (2n + 1)`, n bits 12 to 14 of `qh[k / 4]`; bit 15 makes the shift negative.
+//! IQ1_S: blocks of 256. Group k of 8 uses the point of 2048 whose low eight bits are `qs[k]` and whose upper three are those of `qh[k / 4]`, a
+//! 16-bit number, from `3 * (k % 4)`. The factor is `d * (2n + 1)`, n bits 12 to 14 of `qh[k / 4]`; bit 15 makes the shift negative.
 
 use crate::quant::format::{Format, f16_at, u16_at};
 use crate::quant::parts::points::put_shifted;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -17,7 +17,7 @@ const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 const QH: usize = offset_of!(Block, qh);
 
-/// 1.6 bits an element.
+/// 1.6 bits per element.
 pub static IQ1_S: Format = Format {
     name: "IQ1_S",
     number: 19,

@@ -1,12 +1,12 @@
-//! IQ2_S: blocks of 256. Group k of 8 takes the point of 1024 whose low eight bits are `qs[k]` and whose upper two are those of `qh[k / 4]` from
-//! `2 * (k % 4)`, eight signs, `signs[k]`, and the factor of IQ2_XS.
+//! IQ2_S: blocks of 256. Group k of 8 uses the point of 1024 whose low eight bits are `qs[k]` and whose upper two are those of `qh[k / 4]` from `2
+//! * (k % 4)`. Its eight signs are `signs[k]`, and its factor is that of IQ2_XS.
 
 use crate::quant::format::{Format, f16_at};
 use crate::quant::grids::IQ2_S_POINTS;
 use crate::quant::parts::points::{nibble_factor, put};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -22,7 +22,7 @@ const SIGNS: usize = offset_of!(Block, signs);
 const QH: usize = offset_of!(Block, qh);
 const SCALES: usize = offset_of!(Block, scales);
 
-/// 2.6 bits an element.
+/// 2.6 bits per element.
 pub static IQ2_S: Format = Format {
     name: "IQ2_S",
     number: 22,

@@ -1,12 +1,12 @@
-//! IQ2_XS: blocks of 256. `qs` has a number of 16 bits for each group k of 8: point `qs[k] & 511` of 512 and seven signs, `qs[k] >> 9`. The
-//! factor is `d * (0.5 + n) * 0.25`, n the nibble k / 2 % 2 of `scales[k / 4]`.
+//! IQ2_XS: blocks of 256. `qs` has a 16-bit number for each group k of 8: point `qs[k] & 511` of 512 and seven signs, `qs[k] >> 9`. The factor is
+//! `d * (0.5 + n) * 0.25`, n the nibble k / 2 % 2 of `scales[k / 4]`.
 
 use crate::quant::format::{Format, f16_at, u16_at};
 use crate::quant::grids::IQ2_XS_POINTS;
 use crate::quant::parts::points::{even, nibble_factor, put};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -18,7 +18,7 @@ const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 const SCALES: usize = offset_of!(Block, scales);
 
-/// 2.3 bits an element.
+/// 2.3 bits per element.
 pub static IQ2_XS: Format = Format {
     name: "IQ2_XS",
     number: 17,

@@ -1,12 +1,12 @@
-//! IQ2_XXS: blocks of 256. `qs` has for each 32 elements four bytes `p` and a number `s` of four bytes. Group k of 8 takes point `p[k % 4]` of
-//! 256, the factor `d * (0.5 + s >> 28) * 0.25` and seven signs, the bits of `s` from `7 * (k % 4)`.
+//! IQ2_XXS: blocks of 256. `qs` has for each 32 elements four bytes `p` and a 32-bit number `s`. Group k of 8 uses point `p[k % 4]` of 256, the
+//! factor `d * (0.5 + s >> 28) * 0.25` and seven signs, the bits of `s` from `7 * (k % 4)`.
 
 use crate::quant::format::{Format, f16_at, u32_at};
 use crate::quant::grids::IQ2_XXS_POINTS;
 use crate::quant::parts::points::{even, put};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<Block>() == 66);
 const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 
-/// 2.1 bits an element.
+/// 2.1 bits per element.
 pub static IQ2_XXS: Format = Format {
     name: "IQ2_XXS",
     number: 16,

@@ -1,12 +1,13 @@
-//! IQ3_S: blocks of 256. Group k of 8 takes two points of 512, four elements each: `qs[2k]` and `qs[2k + 1]`, above them the bits `2 * (k % 4)`
-//! and `2 * (k % 4) + 1` of `qh[k / 4]`. Eight signs are `signs[k]`, the factor is `d * (1 + 2n)`, n the nibble k / 4 % 2 of `scales[k / 8]`.
+//! IQ3_S: blocks of 256. Group k of 8 uses two points of 512, four elements each. Their low eight bits are `qs[2k]` and `qs[2k + 1]`; the bits `2 *
+//! (k % 4)` and `2 * (k % 4) + 1` of `qh[k / 4]` are their ninth bits. Eight signs are `signs[k]`, the factor is `d * (1 + 2n)`, n the nibble k / 4
+//! % 2 of `scales[k / 8]`.
 
 use crate::quant::format::{Format, f16_at};
 use crate::quant::grids::IQ3_S_POINTS;
 use crate::quant::parts::points::put;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -22,7 +23,7 @@ const QH: usize = offset_of!(Block, qh);
 const SIGNS: usize = offset_of!(Block, signs);
 const SCALES: usize = offset_of!(Block, scales);
 
-/// 3.4 bits an element.
+/// 3.4 bits per element.
 pub static IQ3_S: Format = Format {
     name: "IQ3_S",
     number: 21,

@@ -1,12 +1,12 @@
-//! IQ3_XXS: blocks of 256. Group k of 8 takes the points `qs[2k]` and `qs[2k + 1]` of 256, four elements each. `s` has a number of 32 bits for
-//! each 32 elements: the factor is `d * (0.5 + s >> 28) * 0.5`, signs are those of IQ2_XXS.
+//! IQ3_XXS: blocks of 256. Group k of 8 uses the points `qs[2k]` and `qs[2k + 1]` of 256, four elements each. `s` has a 32-bit number for each 32
+//! elements: the factor is `d * (0.5 + s >> 28) * 0.5`, and signs are those of IQ2_XXS.
 
 use crate::quant::format::{Format, f16_at, u32_at};
 use crate::quant::grids::IQ3_XXS_POINTS;
 use crate::quant::parts::points::{even, put};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -18,7 +18,7 @@ const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 const S: usize = offset_of!(Block, s);
 
-/// 3.1 bits an element.
+/// 3.1 bits per element.
 pub static IQ3_XXS: Format = Format {
     name: "IQ3_XXS",
     number: 18,

@@ -1,4 +1,4 @@
-/* IQ4_NL: a nibble an element that chooses from a table, and a scale (iq4_nl.rs). */
+/* IQ4_NL: a nibble per element, which is an index in a table, and a scale (iq4_nl.rs). */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 18

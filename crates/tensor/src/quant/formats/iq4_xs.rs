@@ -9,7 +9,7 @@ use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -23,7 +23,7 @@ const SCALES_H: usize = offset_of!(Block, scales_h);
 const SCALES_L: usize = offset_of!(Block, scales_l);
 const QS: usize = offset_of!(Block, qs);
 
-/// The same in super-blocks: 4.25 bits an element.
+/// IQ4_NL in super-blocks: 4.25 bits per element.
 pub static IQ4_XS: Format = Format {
     name: "IQ4_XS",
     number: 23,

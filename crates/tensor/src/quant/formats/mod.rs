@@ -1,14 +1,14 @@
-//! The formats, one file each with the block's layout, how it is read and made, and what kernels know of it. Where they read it, its text in OpenCL
-//! is in a file of the same name (`q4_0.cl`).
+//! The formats, one file each, with the layout of blocks, reading and writing, and the information for kernels. If kernels read a format, its
+//! OpenCL source is in a file with the same name (`q4_0.cl`).
 
 use super::format::Format;
 
-/// Declares each file, re-exports its format and makes the table.
+/// Declares each file, re-exports its format and builds the table.
 macro_rules! formats {
     ($($file:ident: $name:ident),+ $(,)?) => {
         $(mod $file; pub use $file::$name;)+
 
-        /// Every format, by its number in files.
+        /// Every format, ordered by its number in files.
         pub static FORMATS: [&Format; [$(stringify!($name)),+].len()] = [$(&$name),+];
     };
 }

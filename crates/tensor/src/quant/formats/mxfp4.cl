@@ -1,4 +1,4 @@
-/* MXFP4: a nibble an element, and a power of two (mxfp4.rs). */
+/* MXFP4: a nibble per element, and a power of two (mxfp4.rs). */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 17
@@ -8,7 +8,7 @@
 static inline FV unpack(BLOCK_BYTES row, ulong at) {
   BLOCK_BYTES b = row + at / BLOCK * BYTES;
   const int i = at % BLOCK;
-  /* 2^(e - 128), also where that is subnormal. */
+  /* 2^(e - 128), which may be subnormal. */
   const uint scale = b[0] < 2 ? 0x200000u << b[0] : (uint)(b[0] - 1) << 23;
   return looked_up(NIBBLES(b + 1, i)) * as_float(scale);
 }
@@ -17,7 +17,7 @@ static inline FV unpack(BLOCK_BYTES row, ulong at) {
 #ifdef READS_CODES
 static inline U codes(BLOCK_AT b, int g, int w) { return values(BITS(ODD_WORD(b, 1 + 4 * (w % 4)), w / 4 * 4, 15u)); }
 static inline F scale(BLOCK_AT b, int g, int h) {
-  /* 2^(e - 128), also where that is subnormal. */
+  /* 2^(e - 128), which may be subnormal. */
   const U e = BYTE(b, 0), normal = (e - (U)(1u)) << (U)(23u), subnormal = (U)(0x200000u) << (e & (U)(1u));
 #if PANELS
   return AS_F(select(normal, subnormal, e < (U)(2u)));

@@ -1,4 +1,4 @@
-//! MXFP4 (OCP Microscaling Formats 1.0): blocks of 32. Element i is `2^(e - 128) * E2M1[q]`, nibbles as in IQ4_NL; the table has twice the
+//! MXFP4 (OCP Microscaling Formats 1.0): blocks of 32. Element i is `2^(e - 128) * E2M1[q]`, with nibbles as in IQ4_NL; the table has doubled
 //! values.
 
 use crate::quant::fit::{self, Table};
@@ -7,7 +7,7 @@ use crate::quant::parts::tables::{E2M1, E2M1_ASCENDING, floats, from_table, leas
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     e: [u8; 1],
@@ -17,7 +17,7 @@ const _: () = assert!(size_of::<Block>() == 17);
 const E: usize = offset_of!(Block, e);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, and a power of two.
+/// A nibble per element, and a power of two.
 pub static MXFP4: Format = Format {
     name: "MXFP4",
     number: 39,
@@ -26,7 +26,7 @@ pub static MXFP4: Format = Format {
     dequantise: |b, y| from_table(&b[QS..], y, e8m0(b[E]), &E2M1),
     quantise: Some(|x, w, b| {
         let peak = x.iter().fold(0f32, |peak, x| peak.max(x.abs()));
-        // 12 * e8m0(e) is the largest value: the exponent of peak / 12, and those around it.
+        // 12 * e8m0(e) is the largest value: tries the exponent of peak / 12, and those near it.
         let near = (i32::from(exponent(peak / 12.0)) + 1).clamp(0, 254);
         let range = (near - 2).max(0) as u8..=(near + 2).min(254) as u8;
         b[E] = least(range, |e| fit::error(x, w, Table(&E2M1_ASCENDING), e8m0(e)));
@@ -39,12 +39,12 @@ pub static MXFP4: Format = Format {
     }),
 };
 
-/// The biased exponent of an f32.
+/// Returns the biased exponent of an f32.
 fn exponent(x: f32) -> u8 {
     (x.to_bits() >> 23) as u8
 }
 
-/// 2^(e - 128), also where that is subnormal.
+/// Returns 2^(e - 128), which may be subnormal.
 fn e8m0(e: u8) -> f32 {
     f32::from_bits(match e {
         0 | 1 => 0x0020_0000 << e,

@@ -1,12 +1,12 @@
-//! NVFP4: blocks of 4 groups of 16. An element of group g is `(s[g] / 2) * E2M1[q]`, s a float E4M3 without sign. q of element i of a group is
-//! the low nibble of its `qs[i]` for i < 8 and the high nibble of `qs[i - 8]` for the others.
+//! NVFP4: blocks of 4 groups of 16. An element of group g is `(s[g] / 2) * E2M1[q]`, s an E4M3 float without sign. q of element i of a group is the
+//! low nibble of its `qs[i]` for i < 8 and the high nibble of `qs[i - 8]` for the others.
 
 use crate::quant::fit::{self, Table};
 use crate::quant::format::Format;
 use crate::quant::parts::tables::{E2M1, E2M1_ASCENDING, floats, from_table, least};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     s: [u8; 4],
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<Block>() == 36);
 const S: usize = offset_of!(Block, s);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, and a small float for 16 of them.
+/// A nibble per element, and a small float per 16 elements.
 pub static NVFP4: Format = Format {
     name: "NVFP4",
     number: 40,
@@ -40,10 +40,10 @@ pub static NVFP4: Format = Format {
     kernels: None,
 };
 
-/// The code of scales that is not a number.
+/// The scale code that is not a number.
 const E4M3_END: u8 = 0x7f;
 
-/// Half of a float with four bits of exponent and three of mantissa, without sign.
+/// Returns half of a float with four exponent bits and three mantissa bits, without sign.
 fn e4m3(bits: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
     match bits {

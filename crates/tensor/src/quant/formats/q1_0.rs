@@ -1,10 +1,10 @@
-//! Q1_0: blocks of 128. Element i is `d` where bit `i % 8` of `qs[i / 8]` is set, and `-d` elsewhere.
+//! Q1_0: blocks of 128. Element i is `d` if bit `i % 8` of `qs[i / 8]` is set, otherwise `-d`.
 
 use crate::quant::fit;
 use crate::quant::format::{Format, f16_at, put_f16};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -14,7 +14,7 @@ const _: () = assert!(size_of::<Block>() == 18);
 const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 
-/// A sign an element, and a scale.
+/// A sign per element, and a scale.
 pub static Q1_0: Format = Format {
     name: "Q1_0",
     number: 41,
@@ -27,7 +27,7 @@ pub static Q1_0: Format = Format {
         }
     },
     quantise: Some(|x, w, b| {
-        // The least squared error has the mean magnitude.
+        // The mean magnitude gives the least squared error.
         let (sum, all) = x.iter().zip(w).fold((0.0, 0.0), |(s, a), (x, w)| (s + w * x.abs(), a + w));
         b.fill(0);
         put_f16(b, D, fit::to_f16(if all > 0.0 { sum / all } else { 0.0 }));

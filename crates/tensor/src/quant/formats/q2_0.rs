@@ -4,7 +4,7 @@ use crate::quant::fit::{self, Linear};
 use crate::quant::format::{Format, f16_at, put_f16};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -14,7 +14,7 @@ const _: () = assert!(size_of::<Block>() == 18);
 const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 
-/// Two bits an element: -1, 0, 1 or 2 times a scale.
+/// Two bits per element: -1, 0, 1 or 2 times a scale.
 pub static Q2_0: Format = Format {
     name: "Q2_0",
     number: 42,

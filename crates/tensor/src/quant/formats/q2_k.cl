@@ -1,4 +1,4 @@
-/* Q2_K: 2.6 bits an element (q2_k.rs). */
+/* Q2_K: 2.6 bits per element (q2_k.rs). */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 84

@@ -7,7 +7,7 @@ use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     scales: [u8; 16],
@@ -21,7 +21,7 @@ const QS: usize = offset_of!(Block, qs);
 const D: usize = offset_of!(Block, d);
 const DMIN: usize = offset_of!(Block, dmin);
 
-/// 2.6 bits an element.
+/// 2.6 bits per element.
 pub static Q2_K: Format = Format {
     name: "Q2_K",
     number: 10,

@@ -1,4 +1,4 @@
-/* Q3_K: 3.4 bits an element (q3_k.rs). */
+/* Q3_K: 3.4 bits per element (q3_k.rs). */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 110

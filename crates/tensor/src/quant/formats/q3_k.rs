@@ -10,7 +10,7 @@ use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     hmask: [u8; 32],
@@ -24,7 +24,7 @@ const QS: usize = offset_of!(Block, qs);
 const SCALES: usize = offset_of!(Block, scales);
 const D: usize = offset_of!(Block, d);
 
-/// 3.4 bits an element.
+/// 3.4 bits per element.
 pub static Q3_K: Format = Format {
     name: "Q3_K",
     number: 11,

@@ -1,4 +1,4 @@
-/* Q4_0: a nibble an element, and a scale (q4_0.rs). */
+/* Q4_0: a nibble per element, and a scale (q4_0.rs). */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 18

@@ -8,7 +8,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -18,7 +18,7 @@ const _: () = assert!(size_of::<Block>() == 18);
 const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, and a scale.
+/// A nibble per element, and a scale.
 pub static Q4_0: Format = Format {
     name: "Q4_0",
     number: 2,

@@ -1,4 +1,4 @@
-/* Q4_1: a nibble an element, a scale and an offset (q4_1.rs). */
+/* Q4_1: a nibble per element, a scale and an offset (q4_1.rs). */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 20

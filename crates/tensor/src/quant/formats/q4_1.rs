@@ -8,7 +8,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -20,7 +20,7 @@ const D: usize = offset_of!(Block, d);
 const M: usize = offset_of!(Block, m);
 const QS: usize = offset_of!(Block, qs);
 
-/// A nibble an element, a scale and an offset.
+/// A nibble per element, a scale and an offset.
 pub static Q4_1: Format = Format {
     name: "Q4_1",
     number: 3,

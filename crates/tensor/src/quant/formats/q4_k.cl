@@ -1,4 +1,4 @@
-/* Q4_K: 4.5 bits an element (q4_k.rs). */
+/* Q4_K: 4.5 bits per element (q4_k.rs). */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 144

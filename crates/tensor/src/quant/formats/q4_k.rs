@@ -8,7 +8,7 @@ use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -22,7 +22,7 @@ const DMIN: usize = offset_of!(Block, dmin);
 const SCALES: usize = offset_of!(Block, scales);
 const QS: usize = offset_of!(Block, qs);
 
-/// 4.5 bits an element.
+/// 4.5 bits per element.
 pub static Q4_K: Format = Format {
     name: "Q4_K",
     number: 12,

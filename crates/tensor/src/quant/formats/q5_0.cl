@@ -1,4 +1,4 @@
-/* Q5_0: five bits an element, and a scale (q5_0.rs). */
+/* Q5_0: five bits per element, and a scale (q5_0.rs). */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 22

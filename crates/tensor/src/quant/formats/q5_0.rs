@@ -8,7 +8,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -20,7 +20,7 @@ const D: usize = offset_of!(Block, d);
 const QH: usize = offset_of!(Block, qh);
 const QS: usize = offset_of!(Block, qs);
 
-/// Five bits an element, and a scale.
+/// Five bits per element, and a scale.
 pub static Q5_0: Format = Format {
     name: "Q5_0",
     number: 6,

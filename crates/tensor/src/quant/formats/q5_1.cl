@@ -1,4 +1,4 @@
-/* Q5_1: five bits an element, a scale and an offset (q5_1.rs). */
+/* Q5_1: five bits per element, a scale and an offset (q5_1.rs). */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 24

@@ -8,7 +8,7 @@ use crate::quant::pieces;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -22,7 +22,7 @@ const M: usize = offset_of!(Block, m);
 const QH: usize = offset_of!(Block, qh);
 const QS: usize = offset_of!(Block, qs);
 
-/// Five bits an element, a scale and an offset.
+/// Five bits per element, a scale and an offset.
 pub static Q5_1: Format = Format {
     name: "Q5_1",
     number: 7,

@@ -1,4 +1,4 @@
-/* Q5_K: 5.5 bits an element (q5_k.rs). */
+/* Q5_K: 5.5 bits per element (q5_k.rs). */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 176

@@ -8,7 +8,7 @@ use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -24,7 +24,7 @@ const SCALES: usize = offset_of!(Block, scales);
 const QH: usize = offset_of!(Block, qh);
 const QS: usize = offset_of!(Block, qs);
 
-/// 5.5 bits an element.
+/// 5.5 bits per element.
 pub static Q5_K: Format = Format {
     name: "Q5_K",
     number: 13,

@@ -1,4 +1,4 @@
-/* Q6_K: 6.6 bits an element (q6_k.rs). */
+/* Q6_K: 6.6 bits per element (q6_k.rs). */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 210
@@ -37,7 +37,7 @@ static inline F scale(BLOCK_AT b, int g, int h) { return HALF(b, 208) * (TO_F(BY
 #ifdef READS_PLANES
 #define SIGNED_Q6_K 1
 #define HALVES_Q6_K 1
-/* Bytes 0 .. 63 less 32, as signed bytes. */
+/* Returns bytes 0 .. 63 minus 32, as signed bytes. */
 static inline uint4 less_32(uint4 q) { return ((q | 0x80808080u) - 0x20202020u) ^ 0x80808080u; }
 static inline Stored stored_Q6_K(RowBytes row, int u, int k) {
   Stored s = stored_codes(row, u);

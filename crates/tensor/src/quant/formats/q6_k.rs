@@ -9,7 +9,7 @@ use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     ql: [u8; 128],
@@ -23,7 +23,7 @@ const QH: usize = offset_of!(Block, qh);
 const SCALES: usize = offset_of!(Block, scales);
 const D: usize = offset_of!(Block, d);
 
-/// 6.6 bits an element.
+/// 6.6 bits per element.
 pub static Q6_K: Format = Format {
     name: "Q6_K",
     number: 14,
@@ -60,7 +60,7 @@ pub static Q6_K: Format = Format {
     }),
 };
 
-/// The planes of a row of `k` elements: low nibbles, upper two bits, scales, `d`.
+/// Lists the planes of a row of `k` elements: low nibbles, upper two bits, scales, `d`.
 fn pieces(bytes: usize, k: usize, each: &mut dyn FnMut(Piece)) {
     let scales = k / 2 + k / 4;
     for b in 0..k / 256 {
@@ -76,7 +76,7 @@ fn pieces(bytes: usize, k: usize, each: &mut dyn FnMut(Piece)) {
     }
 }
 
-/// Where the bits of group `g` begin: byte and bit of the lower four, byte and bit of the upper two.
+/// Returns the positions of the bits of group `g`: byte and bit of the lower four, byte and bit of the upper two.
 fn six_places(g: usize) -> [usize; 4] {
     let (half, r, l) = (g / 8, g / 2 % 4, 16 * (g % 2));
     [QL + 64 * half + 32 * (r % 2) + l, 4 * (r / 2), QH + 32 * half + l, 2 * r]

@@ -6,7 +6,7 @@ use crate::quant::pieces::Piece;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -30,7 +30,7 @@ pub static Q8_0: Format = Format {
     kernels: Some(Kernels { text: cl_file!("q8_0.cl"), units: &[(1, 2), (8, 4)], planes: Some(pieces) }),
 };
 
-/// The planes of a row of `k` elements: bytes of the first halves of all groups, of the second halves, scales.
+/// Lists the planes of a row of `k` elements: bytes of the first halves of all groups, of the second halves, scales.
 fn pieces(bytes: usize, k: usize, each: &mut dyn FnMut(Piece)) {
     for u in 0..k / 32 {
         let block = u * bytes;

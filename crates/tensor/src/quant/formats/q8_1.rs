@@ -4,7 +4,7 @@ use crate::quant::format::{Format, f16_at, put_f16};
 use crate::quant::parts::bytes::{bytes, q8};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 2],
@@ -16,7 +16,7 @@ const D: usize = offset_of!(Block, d);
 const S: usize = offset_of!(Block, s);
 const QS: usize = offset_of!(Block, qs);
 
-/// Q8_0 with the sum of its elements. Activations have it, no file.
+/// Q8_0 with the sum of its elements, for activations; files do not use it.
 pub static Q8_1: Format = Format {
     name: "Q8_1",
     number: 9,

@@ -4,7 +4,7 @@ use crate::quant::fit::{self, Linear};
 use crate::quant::format::{Format, u32_at};
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     d: [u8; 4],
@@ -16,7 +16,7 @@ const D: usize = offset_of!(Block, d);
 const QS: usize = offset_of!(Block, qs);
 const BSUMS: usize = offset_of!(Block, bsums);
 
-/// Bytes, and sums of 16 of them. Activations have it, no file.
+/// Bytes, and sums of 16 of them, for activations; files do not use it.
 pub static Q8_K: Format = Format {
     name: "Q8_K",
     number: 15,

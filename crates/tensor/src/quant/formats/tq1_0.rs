@@ -1,14 +1,14 @@
 //! TQ1_0: blocks of 256 elements that are -1, 0 or 1 times `d`. An element is `d * (t - 1)`, t a digit of base 3.
 //!
-//! A byte b is five digits: the number that they make, times 256/243 and rounded up, so that digit n is the integer part of
-//! `3 * (b * 3^n mod 256) / 256`. `qs[..32]` have elements 0 to 159: digit n of byte k is element `32 * n + k`. `qs[32..]` have the next 80 in
-//! the same way by 16, and `qh` the last 16 by 4, with four digits each and 0 as the fifth.
+//! A byte b has five digits: the number that they form, times 256/243 and rounded up, so that digit n is the integer part of `3 * (b * 3^n mod 256)
+//! / 256`. `qs[..32]` have elements 0 to 159: digit n of byte k is element `32 * n + k`. `qs[32..]` have the next 80 in the same way by 16, and
+//! `qh` the last 16 by 4, with four digits each and 0 as the fifth.
 
 use crate::quant::format::{Format, f16_at, put_f16};
 use crate::quant::parts::ternary::digits;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     qs: [u8; 48],
@@ -20,7 +20,7 @@ const QS: usize = offset_of!(Block, qs);
 const QH: usize = offset_of!(Block, qh);
 const D: usize = offset_of!(Block, d);
 
-/// 1.7 bits an element.
+/// 1.7 bits per element.
 pub static TQ1_0: Format = Format {
     name: "TQ1_0",
     number: 34,
@@ -51,6 +51,6 @@ pub static TQ1_0: Format = Format {
     kernels: None,
 };
 
-/// Parts of a block: first element, first byte, bytes, digits a byte.
+/// Parts of a block: first element, first byte, bytes, digits per byte.
 const PARTS: [(usize, usize, usize, usize); 3] = [(0, QS, 32, 5), (160, QS + 32, 16, 5), (240, QH, 4, 4)];
 const POWERS: [u8; 5] = [1, 3, 9, 27, 81];

@@ -1,4 +1,4 @@
-/* TQ2_0: 2.1 bits an element: -1, 0 or 1 times a scale (tq2_0.rs). */
+/* TQ2_0: 2.1 bits per element: -1, 0 or 1 times a scale (tq2_0.rs). */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 66

@@ -6,7 +6,7 @@ use crate::quant::parts::ternary::digits;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
 
-/// A block, as files have it.
+/// Layout of a block in files.
 #[repr(C)]
 struct Block {
     qs: [u8; 64],
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<Block>() == 66);
 const QS: usize = offset_of!(Block, qs);
 const D: usize = offset_of!(Block, d);
 
-/// 2.1 bits an element.
+/// 2.1 bits per element.
 pub static TQ2_0: Format = Format {
     name: "TQ2_0",
     number: 35,

@@ -1,21 +1,21 @@
-//! A signed byte for each element, in units of a scale.
+//! A signed byte per element, in units of a scale.
 
 use crate::quant::fit::{self, Linear};
 
-/// Elements of signed bytes.
+/// Computes elements from signed bytes.
 pub fn bytes(qs: &[u8], y: &mut [f32], d: f32) {
     for (y, q) in y.iter_mut().zip(qs) {
         *y = f32::from(*q as i8) * d;
     }
 }
 
-/// The bytes of x; returns their scale.
+/// Computes the bytes of x; returns their scale.
 pub fn q8(x: &[f32], w: &[f32], qs: &mut [u8]) -> f32 {
     let codes = Linear { low: -127.0, high: 127.0 };
     let d = fit::scale(x, w, codes, fit::to_f16);
     let mut q = [0; 32];
     fit::codes(x, codes, d, &mut q);
-    // Codes are counted from the least.
+    // Codes are counted from the smallest value.
     qs.iter_mut().zip(q).for_each(|(out, q)| *out = q.wrapping_sub(127));
     d
 }

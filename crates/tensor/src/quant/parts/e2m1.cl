@@ -1,4 +1,5 @@
-/* A table of twice the values of a number with a sign, two bits of exponent and one of mantissa; and these and ZERO, and the same as four words. */
+/* A table of doubled values of floats with a sign, two exponent bits and one mantissa bit. For codes: these values plus ZERO, also as four
+ * words. */
 #ifdef READS_ELEMENTS
 __constant float VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 #endif

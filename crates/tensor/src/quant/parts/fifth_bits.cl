@@ -1,6 +1,6 @@
-/* Fifth bits of 32 codes in a word: bit i is that of element i. */
+/* Fifth bits of 32 codes in a word: bit i belongs to element i. */
 #ifdef READS_ELEMENTS
-/* Bits i .. i + VW - 1 of four bytes, as 16 or 0. */
+/* Returns bits i .. i + VW - 1 of four bytes, as 16 or 0. */
 static inline UV fifth_bits(BLOCK_BYTES high, int i) {
   const uint bits = (high[0] | (uint)high[1] << 8 | (uint)high[2] << 16 | (uint)high[3] << 24) >> i;
   uint each[VW];
@@ -10,7 +10,7 @@ static inline UV fifth_bits(BLOCK_BYTES high, int i) {
 #endif
 
 #ifdef READS_CODES
-/* Bits 4w to 4w + 3 of `high`, each as 16 in a separate byte. */
+/* Returns bits 4w to 4w + 3 of `high`, each as 16 in a separate byte. */
 static inline U fifth_bits(U high, int w) {
   const U h = high >> (U)((uint)(4 * w)) & (U)(15u);
   return ((h | h << (U)(7u) | h << (U)(14u) | h << (U)(21u)) & (U)(0x01010101u)) << (U)(4u);

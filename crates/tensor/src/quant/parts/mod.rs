@@ -1,4 +1,4 @@
-//! Parts that blocks of several formats have, on the host and in kernels.
+//! Parts that blocks of several formats share, on the host and in kernels.
 
 pub mod bytes;
 pub mod nibbles;

@@ -1,6 +1,6 @@
 //! Nibbles and fifth bits of blocks of 32. The lower half of the elements has the low nibbles.
 
-/// Nibbles: those of the lower half in the low bits.
+/// Computes elements from nibbles; those of the lower half are in the low bits.
 pub fn nibbles(qs: &[u8], y: &mut [f32], value: impl Fn(u8) -> f32) {
     let (low, high) = y.split_at_mut(16);
     for ((low, high), q) in low.iter_mut().zip(high).zip(qs) {
@@ -8,7 +8,7 @@ pub fn nibbles(qs: &[u8], y: &mut [f32], value: impl Fn(u8) -> f32) {
     }
 }
 
-/// Codes of at most 15, into nibbles. Higher bits are left out.
+/// Writes codes of at most 15 as nibbles. Higher bits are dropped.
 pub fn put_nibbles(q: &[u8], qs: &mut [u8]) {
     let (low, high) = q.split_at(q.len() / 2);
     for ((low, high), out) in low.iter().zip(high).zip(qs) {
@@ -16,7 +16,7 @@ pub fn put_nibbles(q: &[u8], qs: &mut [u8]) {
     }
 }
 
-/// Nibbles and fifth bits.
+/// Computes elements from nibbles and fifth bits.
 pub fn fives(high: u32, qs: &[u8], y: &mut [f32], value: impl Fn(u8) -> f32) {
     for i in 0..16 {
         let fifth = |i: usize| (high >> i & 1) as u8 * 16;
@@ -24,7 +24,7 @@ pub fn fives(high: u32, qs: &[u8], y: &mut [f32], value: impl Fn(u8) -> f32) {
     }
 }
 
-/// Fifth bits, then nibbles.
+/// Writes fifth bits, then nibbles.
 pub fn put_fives(q: &[u8], b: &mut [u8]) {
     let high = q.iter().enumerate().fold(0u32, |bits, (i, q)| bits | u32::from(q >> 4) << i);
     b[..4].copy_from_slice(&high.to_le_bytes());

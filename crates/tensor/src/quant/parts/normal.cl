@@ -1,4 +1,4 @@
-/* A table about the quantiles of a normal distribution: its values; and these and ZERO, and the same as four words. */
+/* A table of approximate quantiles of a normal distribution. For codes: these values plus ZERO, also as four words. */
 #ifdef READS_ELEMENTS
 __constant float VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 #endif

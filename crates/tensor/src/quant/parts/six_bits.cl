@@ -8,7 +8,7 @@ static inline float2 six_bits(BLOCK_BYTES s, int g) {
 #endif
 
 #ifdef READS_CODES
-/* In the first 16 bytes of a block, where two f16 precede the six-bit numbers. */
+/* Variants for the first 16 bytes of a block, in which two f16 precede the six-bit numbers. */
 static inline U six_bits_scale(BLOCK_AT b, int g) {
   return g < 4 ? BYTE(b, 4 + g) & (U)(63u) : (BYTE(b, 8 + g) & (U)(15u)) | BYTE(b, g) >> (U)(6u) << (U)(4u);
 }

@@ -1,4 +1,4 @@
-/* Codes that choose from a table of 16 values: its text (normal.cl, e2m1.cl) precedes this one. */
+/* Codes that are indices in a table of 16 values; its source (normal.cl, e2m1.cl) precedes this one. */
 #ifdef READS_ELEMENTS
 static inline FV looked_up(UV codes) {
   uint code[VW];

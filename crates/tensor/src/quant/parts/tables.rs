@@ -1,16 +1,16 @@
-//! Nibbles that choose from a table of 16 values, which are closer around zero.
+//! Nibbles that are indices in a table of 16 values, which are denser near zero.
 
 use super::nibbles::put_nibbles;
 use crate::quant::fit::{self, Codes, Table};
 
-/// About the quantiles of a normal distribution.
+/// Approximate quantiles of a normal distribution.
 pub static NORMAL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/// Twice the values of a number with a sign, two bits of exponent and one of mantissa.
+/// Doubled values of floats with a sign, two exponent bits and one mantissa bit.
 pub static E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-/// The same in order, without the second zero.
+/// The same values in ascending order, without the second zero.
 pub static E2M1_ASCENDING: [i8; 15] = [-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12];
 
-/// Elements in units of `d`. The lower half has the low nibbles.
+/// Computes elements in units of `d`. The lower half has the low nibbles.
 pub fn from_table(qs: &[u8], y: &mut [f32], d: f32, table: &[i8; 16]) {
     let (low, high) = y.split_at_mut(y.len() / 2);
     for ((low, high), q) in low.iter_mut().zip(high).zip(qs) {
@@ -19,7 +19,7 @@ pub fn from_table(qs: &[u8], y: &mut [f32], d: f32, table: &[i8; 16]) {
     }
 }
 
-/// Elements as nibbles of E2M1 in units of `d`, which is not negative.
+/// Writes elements as E2M1 nibbles in units of `d`, which is not negative.
 pub fn floats(x: &[f32], d: f32, qs: &mut [u8]) {
     let mut q = [0; 32];
     let codes = Table(&E2M1_ASCENDING);
@@ -31,7 +31,7 @@ pub fn floats(x: &[f32], d: f32, qs: &mut [u8]) {
     put_nibbles(&q[..x.len()], qs);
 }
 
-/// The number in `range` with the least error.
+/// Returns the number in `range` with the least error.
 pub fn least(range: std::ops::RangeInclusive<u8>, error: impl Fn(u8) -> f32) -> u8 {
     range.map(|n| (n, error(n))).min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(n, _)| n)
 }

@@ -2,7 +2,7 @@
 
 use crate::quant::fit::{self, Linear};
 
-/// Scale, and the elements in its units from -1, counted from 0.
+/// Returns the scale, and the elements in its units from -1 on, counted from 0.
 pub fn digits(x: &[f32], w: &[f32]) -> (f32, [u8; 256]) {
     let (codes, mut q) = (Linear { low: -1.0, high: 1.0 }, [0; 256]);
     let d = fit::scale(x, w, codes, fit::to_f16);
