@@ -1,8 +1,8 @@
-//! What every op is put through: samples × storage types × layouts, against its f64 reference.
+//! The test suite of operations: samples × storage types × layouts, compared with f64 references.
 //!
-//! Forward values against the reference; gradients against central differences of the reference; the same bits on a second
-//! run and from a graph that is replayed ([`case`]). That is done with what a device chooses by itself; [`SelfTest`] does it with
-//! every variant of every kernel that the device can run and with every value of every tuned parameter.
+//! Forward values are compared with the reference, and gradients with its central differences. A second run and a replayed graph must give the same
+//! bits ([`case`]). The suite uses the device's own choices; [`SelfTest`] repeats it with every variant of every kernel that the device can run and
+//! with every value of every tuned parameter.
 
 use crate::ops::{MultiOp, OPS, OpEntry};
 use crate::{DType, Device, Result, Settings};
@@ -32,10 +32,10 @@ pub use select::select;
 pub use selftest::{Reach, SelfTest, Verdict};
 pub use survey::Owners;
 
-/// Every sample of `O` in every layout; returns how many cases there are.
+/// Runs every sample of `O` in every layout. Returns the number of cases.
 ///
 /// # Errors
-/// What the first case that fails says; `Internal` also where samples of no element, or of one, are missing.
+/// The message of the first case that fails; `Internal` also if samples without elements, or with one, are missing.
 pub fn run<O: MultiOp<N, M>, const N: usize, const M: usize>(device: &Device, dtype: DType) -> Result<usize> {
     check(&cases::<O, N, M>(dtype)?, device, Depth::Replayed)
 }
@@ -46,25 +46,25 @@ fn check(cases: &[Case], device: &Device, depth: Depth) -> Result<usize> {
 }
 
 impl OpEntry {
-    /// The cases of these samples in one storage type.
+    /// Returns the cases of these samples in one storage type.
     ///
     /// # Errors
-    /// `Internal` where a kind of sample is missing that every op has to have.
+    /// `Internal` if a kind of sample is missing that every operation must have.
     pub fn cases(&self, dtype: DType) -> Result<Vec<Case>> {
         let mut cases = (self.make)(dtype)?;
         cases.retain(|case| self.sample.is_none_or(|sample| case.sample == sample));
         Ok(cases)
     }
-    /// The suite of the op on a device for one storage type; returns how many cases ran.
+    /// Runs the operation's suite on a device for one storage type. Returns the number of cases.
     ///
     /// # Errors
-    /// What the first case that fails says.
+    /// The message of the first case that fails.
     pub fn suite(&self, device: &Device, dtype: DType) -> Result<usize> {
         check(&self.cases(dtype)?, device, Depth::Replayed)
     }
 }
 
-/// The device tests run on: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
+/// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
 pub fn test_device() -> Result<Device> {
     if cfg!(test) { quickly_built() } else { opened(&Settings::from_env()) }
 }
@@ -74,8 +74,8 @@ fn opened(settings: &Settings) -> Result<Device> {
     Device::open(&name, settings)
 }
 
-/// The test device, whose programs a processor's compiler does not optimise: PoCL takes four times as long to build a program as
-/// without, and tests build hundreds that run for milliseconds. `netcl doctor` and the tests that train for many steps build as users do.
+/// Opens the test device without optimization of a CPU's programs. PoCL takes four times as long to build a program with optimization, and tests
+/// build hundreds that run for milliseconds. `netcl doctor` and tests that train for many steps build with optimization, like users.
 pub fn quickly_built() -> Result<Device> {
     let mut settings = Settings::from_env();
     let device = opened(&settings)?;
@@ -86,7 +86,7 @@ pub fn quickly_built() -> Result<Device> {
     opened(&settings)
 }
 
-/// What `ops!` makes of each op: the suite on the test device for every float type.
+/// Test that `ops!` creates for each operation: the suite on the test device for every float type.
 #[cfg(test)]
 pub(crate) fn test(name: &str) {
     let device = test_device().unwrap();
@@ -95,7 +95,7 @@ pub(crate) fn test(name: &str) {
         let cases = entry.suite(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
         assert!(cases > 0, "{name} has no cases for {dtype}");
     }
-    // Devices keep what launches of one kind share: a few kilobytes, whatever is run.
+    // Devices keep the data that launches of one kind share: a few kilobytes, independent of what runs.
     let memory = device.memory();
     let shared =
         |(tag, bytes): &(&str, usize)| ["tensor maps", "tile counters"].contains(tag).then_some(*bytes);
@@ -103,7 +103,7 @@ pub(crate) fn test(name: &str) {
     assert_eq!(memory.live, kept, "{name} leaves some of {} buffers alive", memory.buffers);
 }
 
-/// Every op's name, for the self-test and the benchmark.
+/// Returns the name of every operation, for the self-test and the benchmark.
 pub fn names() -> impl Iterator<Item = &'static str> {
     OPS.iter().map(|e| e.name)
 }

@@ -1,6 +1,6 @@
-//! How far an op is from its f64 reference on inputs of realistic size, and whether its gradients are those of the reference.
+//! Accuracy of an operation relative to its f64 reference on inputs of realistic size, and a check of its gradients.
 //!
-//! References are slow: where the benchmark's inputs are too large, every size is made smaller until they fit, equal sizes alike.
+//! References are slow. If the benchmark's inputs are too large, every size is reduced until they fit; equal sizes stay equal.
 
 use super::case::{STEP, device_inputs, forward_backward};
 use super::sample::{Layouts, Sample};
@@ -9,47 +9,47 @@ use crate::ops::MultiOp;
 use crate::{DType, Device, Error, Result, Tensor, tape};
 use std::cell::OnceCell;
 
-/// Elements of all inputs together that a reference takes in a second or so.
+/// Total elements of all inputs for which a reference takes about a second.
 pub const MAX_REFERENCE_ELEMENTS: usize = 1 << 20;
-/// Random directions that gradients are compared in.
+/// Number of random directions along which gradients are compared.
 const DIRECTIONS: u64 = 2;
-/// A size is made this much smaller at a time, and no smaller than the least.
+/// Factor by which a size is reduced at a time, down to `LEAST`.
 const SHRINK: usize = 16;
 const LEAST: usize = 48;
 
-/// An op's results beside those of its reference.
+/// An operation's results and those of its reference.
 pub struct Accuracy {
-    /// What the op was run on, rounded as the device stores it.
+    /// Inputs of the operation, rounded as the device stores them.
     pub inputs: Vec<Array>,
-    /// What the reference makes of it.
+    /// Results of the reference.
     pub expected: Vec<Array>,
-    /// What the device made of it.
+    /// Results of the device.
     pub got: Vec<Vec<f32>>,
-    /// Difference allowed, of the largest expected value.
+    /// Allowed difference, relative to the largest expected value.
     pub allowed: f64,
 }
 
-/// An op's gradients, for a peer that has f64 ones of its own.
+/// An operation's gradients, for a peer that has f64 gradients.
 pub struct Gradients {
-    /// What the op was run on, rounded as the device stores it.
+    /// Inputs of the operation, rounded as the device stores them.
     pub inputs: Vec<Array>,
-    /// The gradient of its first result, rounded likewise; it has no other.
+    /// Gradient of the operation's only result, rounded likewise.
     pub dy: Array,
-    /// Those of the inputs that have one, in order.
+    /// Gradients of the inputs that have one, in order.
     pub got: Vec<Vec<f32>>,
 }
 
-/// Errors of a result, as shares of the root mean square of what was expected (of 1 where all of it is 0).
+/// Errors of a result, relative to the root mean square of the expected values (to 1 if all of these are 0).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Errors {
-    /// The largest.
+    /// Largest error.
     pub max: f64,
-    /// The root mean square.
+    /// Root mean square of the errors.
     pub rms: f64,
 }
 
 impl Errors {
-    /// Of `got`. Infinite where it is not of the expected length or is NaN where that is not.
+    /// Computes the errors of `got`. They are infinite if its length is wrong, or if it is NaN where the expected value is not.
     pub fn of(got: &[f32], expected: &[f64]) -> Self {
         if got.len() != expected.len() {
             return Self { max: f64::INFINITY, rms: f64::INFINITY };
@@ -72,7 +72,7 @@ impl Errors {
 }
 
 impl Accuracy {
-    /// An error that names the first element that is farther off than allowed.
+    /// Returns an error for the first element whose difference is too large.
     ///
     /// # Errors
     /// `Internal`.
@@ -104,7 +104,7 @@ impl Accuracy {
     }
 }
 
-/// The sample with its inputs at the benchmark's sizes, or smaller ones of at most `limit` elements.
+/// Returns the sample with inputs of the benchmark's sizes, or smaller ones of at most `limit` elements.
 pub(super) fn benchmark_sized<O: Clone, const N: usize>(
     sample: &Sample<O, N>,
     shapes: &[Vec<usize>],
@@ -113,7 +113,7 @@ pub(super) fn benchmark_sized<O: Clone, const N: usize>(
     let mut shapes = shapes.to_vec();
     let total = |shapes: &[Vec<usize>]| shapes.iter().map(|s| s.iter().product::<usize>()).sum::<usize>();
     while total(&shapes) > limit {
-        // Rows first: widths decide which kernels run.
+        // Rows first, since widths determine which kernels run.
         let rows = shapes.iter().flat_map(|s| s.split_last().map_or(&[][..], |(_, rest)| rest));
         let all = shapes.iter().flatten();
         let largest = rows.copied().max().filter(|n| *n > LEAST).or_else(|| all.copied().max());
@@ -131,7 +131,7 @@ pub(super) fn benchmark_sized<O: Clone, const N: usize>(
     out
 }
 
-/// Results beside the reference's.
+/// Computes the results, and those of the reference.
 pub(super) fn accuracy<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
@@ -148,7 +148,7 @@ pub(super) fn accuracy<O: MultiOp<N, M>, const N: usize, const M: usize>(
     Ok(Accuracy { inputs: hosts.into(), expected, got, allowed })
 }
 
-/// Gradients of all inputs that have one; `None` for an op of several results.
+/// Computes the gradients of all inputs that have one; `None` for an operation with several results.
 pub(super) fn gradients_of<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
@@ -166,11 +166,11 @@ pub(super) fn gradients_of<O: MultiOp<N, M>, const N: usize, const M: usize>(
 
 /// Compares every gradient with the reference's slope in a few random directions.
 ///
-/// With g the gradient and v of entries 1 and -1, `g·v` is the slope of the reference along v, which two evaluations give.
-/// Rounding changes it by some units of |g|; a gradient that is wrong in a part of its elements, by about the root of that part.
+/// With g the gradient and v of entries 1 and -1, `g·v` is the slope of the reference along v, which two evaluations give. Rounding changes it by
+/// some units of |g|. A gradient that is wrong in a fraction of its elements changes it by about the root of that fraction.
 ///
 /// # Errors
-/// `Internal` for one that is not.
+/// `Internal` for a wrong gradient.
 pub(super) fn gradients<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
@@ -202,12 +202,11 @@ pub(super) fn gradients<O: MultiOp<N, M>, const N: usize, const M: usize>(
             let slope = (value(h) - value(-h)) / (2.0 * h);
             let along: f64 = grad.iter().enumerate().map(|(k, g)| f64::from(*g) * sign(k)).sum();
             let bound = (16.0 * sample.unit(dtype) + 1e-3) * length.max(slope.abs()) + 1e-6;
-            // Not `>`: NaN is wrong.
+            // `>` would accept NaN.
             let near = (along - slope).abs() <= bound;
             if !near {
                 return Err(Error::internal(format!(
-                    "gradient {i} of shape {}: {along:.4e} along a direction in which the reference's slope is {slope:.4e}; allowed \
-                     difference {bound:.2e}",
+                    "gradient {i} of shape {}: slope {along:.4e} along a random direction, expected {slope:.4e}; allowed difference {bound:.2e}",
                     hosts[i].shape
                 )));
             }

@@ -1,4 +1,4 @@
-//! Benchmark cases: the samples that say how large the inputs are in benchmarks.
+//! Benchmark cases: the samples that define sizes of inputs for benchmarks.
 
 use super::accuracy::{
     Accuracy, Gradients, MAX_REFERENCE_ELEMENTS, accuracy, benchmark_sized, gradients, gradients_of,
@@ -8,40 +8,39 @@ use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
 use netcl_device::record::Mode;
 
-/// Visits each benchmark case of an op whose sample's name, or else the op's own, is wanted.
+/// Visits each benchmark case of an operation if the name of its sample, or of the operation if the sample is unnamed, is selected.
 pub type BenchFn =
     fn(&Device, DType, &dyn Fn(&str) -> bool, &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()>;
 
 type Measured<'a> = Box<dyn Fn(usize) -> Result<Accuracy> + 'a>;
 type Run<'a> = Box<dyn FnMut() -> Result<Vec<Tensor>> + 'a>;
 
-/// One op on inputs of realistic size. Its tensors live as long as the visit.
+/// One operation on inputs of realistic size. Its tensors live as long as the visit.
 pub struct BenchCase<'a> {
-    /// The op's own name.
+    /// Name of the operation.
     pub op: &'static str,
-    /// The sample's name, where it has one.
+    /// Name of the sample; may be empty.
     pub sample: &'static str,
     /// Shapes of the inputs.
     pub shapes: Vec<Vec<usize>>,
-    /// Bytes that forward and backward cannot avoid to move: what they read of what was there before, and their results, each
-    /// once.
+    /// Bytes that forward and backward must move at least: previous contents that they read, and their results, each once.
     pub bytes: [u64; 2],
-    /// Enqueues the forward and gives its result; `None` where it launches nothing (views).
+    /// Enqueues the forward and returns its result; `None` if it launches nothing (views).
     pub forward: Option<Run<'a>>,
-    /// Enqueues the backward and gives the gradients; `None` where it launches nothing.
+    /// Enqueues the backward and returns the gradients; `None` if it launches nothing.
     pub backward: Option<Run<'a>>,
-    /// Runs the op and its reference on inputs of these sizes, or on smaller ones of at most so many elements.
+    /// Runs the operation and its reference on inputs of these sizes, or on smaller ones of at most the given number of elements.
     pub accuracy: Measured<'a>,
-    /// Compares the op's gradients with its reference's slopes, on inputs of at most [`MAX_REFERENCE_ELEMENTS`] elements.
+    /// Compares the operation's gradients with its reference's slopes, on inputs of at most [`MAX_REFERENCE_ELEMENTS`] elements.
     pub gradients: Box<dyn Fn() -> Result<()> + 'a>,
-    /// The op's gradients, on inputs of at most so many elements.
+    /// Computes the operation's gradients, on inputs of at most the given number of elements.
     pub gradients_of: Box<dyn Fn(usize) -> Result<Option<Gradients>> + 'a>,
 }
 
-/// Visits each benchmark's shapes of the samples of `O` whose name is wanted. Inputs are contiguous.
+/// Visits each benchmark's shapes of the selected samples of `O`. Inputs are contiguous.
 ///
 /// # Errors
-/// Of the op and the visitor; `Internal` where a benchmark has not one shape for each input.
+/// Those of the operation and the visitor; `Internal` if a benchmark does not have one shape per input.
 pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
@@ -108,13 +107,13 @@ fn bytes_of(tensor: &Tensor) -> u64 {
     (tensor.count() * tensor.dtype().size()) as u64
 }
 
-/// Bytes of a table's rows that fewer ids than rows leave alone.
+/// Returns the bytes of a table's rows that are not read because there are fewer ids than rows.
 fn rows_left(table: &Tensor, ids: &Tensor) -> u64 {
     let rows = table.dims().first().copied().unwrap_or(1).max(1);
     bytes_of(table) / rows as u64 * rows.saturating_sub(ids.count()) as u64
 }
 
-/// The input's elements from at most a million draws, repeated: drawing takes longer than what is measured.
+/// Creates the input's elements from at most a million draws, repeated: drawing takes longer than the measurement.
 fn place(device: &Device, input: &Input, seed: u64, float: DType) -> Result<Tensor> {
     let (count, dtype) = (input.shape().count(), input.dtype(float));
     let drawn = input.reshaped(&[count.min(1 << 20)]).draw(seed, float);
@@ -122,10 +121,10 @@ fn place(device: &Device, input: &Input, seed: u64, float: DType) -> Result<Tens
     Tensor::from_f32(device, input.shape(), &data, dtype)
 }
 
-/// What a pass does to memory that was there before it.
+/// Memory accesses of a pass to memory that existed before it.
 struct Watched {
     launches: u64,
-    /// Bytes it reads of it.
+    /// Bytes that it reads of this memory.
     read: u64,
 }
 
@@ -145,9 +144,9 @@ mod tests {
     use netcl_device::{Capabilities, DeviceKind};
     use std::collections::BTreeMap;
 
-    /// Bytes of each benchmark of an op: its sample's name and the first input's first size, forward, backward.
+    /// Returns the bytes of each benchmark of an operation: its sample's name and the first input's first size, forward, backward.
     fn bytes(op: &str) -> BTreeMap<(String, usize), [u64; 2]> {
-        // Nothing is computed: what a launch reads is what it says.
+        // Nothing is computed: launches report what they read.
         let mut capabilities = Capabilities::floor("gpu:0", DeviceKind::Gpu);
         (capabilities.max_alloc, capabilities.global_mem) = (1 << 32, 1 << 34);
         let device = Device::from_driver(Box::new(NullDriver::new(capabilities)), Settings::default());
@@ -167,12 +166,12 @@ mod tests {
         let n = 4096 * 4096 * 4;
         let unary = bytes("elementwise::Unary");
         let of = |name: &str| unary[&(name.to_owned(), 4096)];
-        // y and dy, dy alone, x and dy; and dx.
+        // y and dy; dy only; x and dy; and dx.
         assert_eq!(
             [of("exp"), of("mul_scalar"), of("silu")],
             [[2 * n, 3 * n], [2 * n, 2 * n], [2 * n, 3 * n]]
         );
-        // 8192 rows of 768 are read of the table's 50304; its gradient is written whole.
+        // 8192 rows of 768 are read of the table's 50304; its gradient is written completely.
         let [forward, backward] = bytes("embedding::Embedding")[&(String::new(), 50_304)];
         let (ids, rows, table) = (8192 * 4, 8192 * 768 * 4, 50_304 * 768 * 4);
         assert_eq!([forward, backward], [ids + 2 * rows, ids + rows + table]);

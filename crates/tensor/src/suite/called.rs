@@ -1,4 +1,4 @@
-//! An op called by its name gives what the op itself gives.
+//! An operation called by name must give the same results as the operation itself.
 
 use super::compare::{same_bits, upload_like};
 use super::sample::Sample;
@@ -6,21 +6,21 @@ use crate::array::Array;
 use crate::ops::{MultiOp, find};
 use crate::{Error, Result, Tensor, no_grad, tape};
 
-/// Results and gradients, bit for bit. A call may have a result more or fewer than its op; the others have the same order.
+/// Compares results and gradients, bit for bit. A call may have one result more or fewer than its operation; the others have the same order.
 pub fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
     (ys, grads, dys): (&[Tensor; M], &[Option<Tensor>], &[Array; M]),
 ) -> Result<()> {
     let (op, name) = (&sample.op, sample.op.called());
-    // Its own call before one of the same name in the list: an op outside of this crate may have any name.
+    // The operation's own call precedes one with the same name in the list, since an operation outside of this crate may have any name.
     let call = match O::calls().into_iter().find(|call| call.name == name) {
         Some(call) => call,
         None => find(name)?.clone(),
     };
     let attributes = op.attributes();
     let run = || call.invoke(&op.given(std::array::from_fn(|i| &inputs[i])), &attributes);
-    // What has no gradient may refuse to be called where one could be wanted.
+    // An operation without gradients may refuse to be called if a gradient could be needed.
     if grads.iter().all(Option::is_none) {
         return same_results(name, ys, &no_grad(run)?);
     }
@@ -30,7 +30,7 @@ pub fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
         match (expected, grad) {
             (Some(expected), Some(grad)) => same_bits("a gradient of the call by name", expected, grad)?,
             (None, None) => {}
-            _ => return Err(Error::internal(format!("{name}: called by name, other inputs have gradients"))),
+            _ => return Err(Error::internal(format!("{name}: called by name, wrong inputs have gradients"))),
         }
     }
     Ok(())
@@ -42,10 +42,9 @@ fn same_results(name: &str, op: &[Tensor], call: &[Tensor]) -> Result<()> {
     for y in fewer {
         let same = |other: &Tensor| match (y.shape(), y.dtype()) == (other.shape(), other.dtype()) {
             true => same_bits("the call by name", y, other),
-            false => Err(Error::internal(format!("{name}: called by name, {other:?} in the place of {y:?}"))),
+            false => Err(Error::internal(format!("{name}: called by name, {other:?} instead of {y:?}"))),
         };
-        let mut last =
-            Err(Error::internal(format!("{name}: called by name, it has no such result as {y:?}")));
+        let mut last = Err(Error::internal(format!("{name}: called by name, it has no result like {y:?}")));
         let found = left.any(|other| {
             last = same(other);
             last.is_ok()
@@ -60,7 +59,7 @@ fn same_results(name: &str, op: &[Tensor], call: &[Tensor]) -> Result<()> {
     }
 }
 
-/// Results of `run` and gradients of the inputs, from these of as many of its first results.
+/// Computes results of `run`, and gradients of the inputs from the `dys` of the first results.
 fn forward_backward<const M: usize>(
     inputs: &[Tensor],
     dys: &[Array; M],

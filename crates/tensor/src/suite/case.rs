@@ -1,4 +1,4 @@
-//! One sample in one storage type and one layout, and how it is compared with its reference.
+//! One sample in one storage type and one layout, and its comparison with the reference.
 
 use super::called;
 use super::compare::{compare, same_bits, upload_like};
@@ -12,31 +12,31 @@ use crate::{DType, Device, Error, Result, Tensor, tape};
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
-/// Step of the central differences; their error is about its square, their rounding about 1e-16 over it.
+/// Step of the central differences. Their error is about its square, and their rounding about 1e-16 divided by it.
 pub(super) const STEP: f64 = 1e-5;
 
-/// How much of a case is run.
+/// Parts of a case that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Forward and backward; nothing is compared.
+    /// Forward and backward, without comparison.
     Launches,
-    /// Forward and backward against the reference.
+    /// Forward and backward, compared with the reference.
     Values,
-    /// Also a second run, for the same bits.
+    /// Also a second run, which must give the same bits.
     Repeated,
-    /// Also a graph that is replayed.
+    /// Also a replayed graph.
     Replayed,
 }
 
 type Check = Box<dyn Fn(&Device, Depth) -> Result<()>>;
 
-/// What the suite of an op runs. It can be run any number of times: the reference is evaluated at the first.
+/// A case of an operation's suite. It can run any number of times; the reference is evaluated once.
 pub struct Case {
-    /// Op, sample, storage type, layout.
+    /// Operation, sample, storage type, layout.
     pub name: String,
-    /// The sample's own name; empty where it has none.
+    /// Name of the sample; may be empty.
     pub sample: &'static str,
-    /// What its floats are stored in.
+    /// Storage type of its floats.
     pub dtype: DType,
     /// See [`Sample::light`].
     pub light: bool,
@@ -45,28 +45,28 @@ pub struct Case {
     check: Check,
 }
 
-/// Makes the cases of an op for one storage type.
+/// Creates the cases of an operation for one storage type.
 pub type CasesFn = fn(DType) -> Result<Vec<Case>>;
 
 impl Case {
-    /// A case of an op that has no samples: `check` compares as much as it is asked.
+    /// Creates a case of an operation without samples; `check` compares as much as `Depth` requests.
     pub fn new(name: &str, dtype: DType, check: impl Fn(&Device, Depth) -> Result<()> + 'static) -> Self {
         let (name, check) = (name.into(), Box::new(check));
         Self { name, sample: "", dtype, light: false, layouts: Layouts::Contiguous, check }
     }
-    /// Runs it on a device.
+    /// Runs the case on a device.
     ///
     /// # Errors
-    /// What fails or differs, behind the case's name.
+    /// The failure or difference, after the case's name.
     pub fn check(&self, device: &Device, depth: Depth) -> Result<()> {
         (self.check)(device, depth).map_err(|e| e.context(&self.name))
     }
 }
 
-/// Every sample of `O` in every layout.
+/// Returns every sample of `O` in every layout.
 ///
 /// # Errors
-/// `Internal` where samples of no element, of one, or of extreme values are missing, and where a benchmark lacks a shape.
+/// `Internal` if samples without elements, with one, or with extreme values are missing, and if a benchmark lacks a shape.
 pub fn cases<O: MultiOp<N, M>, const N: usize, const M: usize>(dtype: DType) -> Result<Vec<Case>> {
     let samples = O::samples();
     let runs = || samples.iter().filter(|s| s.only.is_none_or(|only| only == DType::F32));
@@ -113,12 +113,12 @@ fn check_edge(op: &str, what: &str, found: bool, excuse: Option<&str>) -> Result
     }
 }
 
-/// A sample with what is made of it once, however often and in whatever layout it is run.
+/// A sample with the data that is computed once for all runs and layouts.
 struct Prepared<O, const N: usize, const M: usize> {
     sample: Sample<O, N>,
     dtype: DType,
     seed: u64,
-    /// The inputs. Of many cases only the shapes are asked for: drawing takes longer than all else that they need.
+    /// The inputs. Many cases need only the shapes, and drawing takes longer than everything else that these need.
     hosts: OnceCell<[Array; N]>,
     /// Gradients of the results.
     dys: OnceCell<[Array; M]>,
@@ -181,7 +181,7 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
         overwritten::check(sample, &inputs, dys, &grads)
     }
 
-    /// That of input `i`; `dys` are the same in every run.
+    /// Returns the gradient of input `i`; `dys` are the same in every run.
     fn gradient(&self, i: usize, dys: &[Array; M]) -> Rc<Array> {
         if let Some(known) = &self.numeric.borrow()[i] {
             return Rc::clone(known);
@@ -192,7 +192,7 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
     }
 }
 
-/// The same bits from a graph of forward and backward, over results that were overwritten.
+/// Checks that a graph of forward and backward gives the same bits, after the results were overwritten.
 fn replayed<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
@@ -232,10 +232,10 @@ pub(super) fn device_inputs<O, const N: usize>(
     (0..N).map(make).collect()
 }
 
-/// Results, gradients of the inputs, and the gradients of the results they were made from.
+/// Results, gradients of the inputs, and the gradients of the results from which these were computed.
 pub(super) type Run<'d, const M: usize> = ([Tensor; M], Vec<Option<Tensor>>, &'d [Array; M]);
 
-/// `dys` are drawn in the first run.
+/// Runs forward and backward. `dys` are drawn in the first run.
 pub(super) fn forward_backward<'d, O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
@@ -254,7 +254,7 @@ pub(super) fn forward_backward<'d, O: MultiOp<N, M>, const N: usize, const M: us
     Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect(), dys))
 }
 
-/// Forward and backward from gradients that are on the device.
+/// Runs forward, and backward from gradients on the device.
 fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
@@ -269,7 +269,7 @@ fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
     Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect()))
 }
 
-/// Gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.
+/// Computes the gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.
 fn central_differences<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     hosts: &[Array; N],

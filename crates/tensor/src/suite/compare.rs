@@ -1,9 +1,9 @@
-//! Results beside their references, and two runs beside each other.
+//! Comparison of results with references, and of two runs.
 
 use crate::array::Array;
 use crate::{Error, Result, Tensor};
 
-/// `data` on the device, in the shapes and types of `ys`.
+/// Uploads `data` in the shapes and types of `ys`.
 pub(super) fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> {
     let place = |(y, dy): (&Tensor, &Array)| {
         let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
@@ -12,8 +12,8 @@ pub(super) fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> 
     ys.iter().zip(data).map(place).collect()
 }
 
-/// Largest difference within `tolerance` of the largest expected value, or of each element's own, at least 1. What overflows the
-/// storage type has to be infinite. NaN never passes.
+/// Checks that differences are within `tolerance` of the largest expected value, or of each element's own value, at least 1. Results that overflow
+/// the storage type must be infinite. NaN never passes.
 pub(super) fn compare(
     what: &str,
     got: &Tensor,
@@ -41,10 +41,10 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// An error unless both have the same bits.
+/// Returns an error unless both have the same bits.
 pub(super) fn same_bits(what: &str, a: &Tensor, b: &Tensor) -> Result<()> {
     if a.to_bytes()? == b.to_bytes()? {
         return Ok(());
     }
-    Err(Error::internal(format!("{what}: a second run gave other bits")))
+    Err(Error::internal(format!("{what}: a second run gave different bits")))
 }

@@ -1,9 +1,8 @@
 //! Gradients of a reference by central differences.
 //!
-//! Element by element that takes two evaluations of the reference for each of them. But rows of a softmax know nothing of one another:
-//! an element of every row can be moved at once, and each result tells the slope of the one element that it depends on. What is
-//! independent in this way is not declared but found, by moving halves of the elements and looking which results change. The gradient
-//! is the same as element by element, bit for bit.
+//! Element by element, this takes two evaluations of the reference per element. But rows of a softmax are independent: one element of every row can
+//! be changed at once, and each result gives the slope for the one element on which it depends. Independent elements are not declared but detected:
+//! half of the elements are changed at a time, and the changed results are noted. The gradient is the same as element by element, bit for bit.
 
 use crate::array::Array;
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ struct Bit {
 }
 
 impl Bit {
-    /// The bits that tell elements of these dimensions apart.
+    /// Returns the bits that distinguish the elements of these dimensions.
     fn all(dims: &[usize]) -> Vec<Self> {
         let mut stride = 1;
         let mut out = Vec::new();
@@ -37,19 +36,19 @@ impl Bit {
     }
 }
 
-/// The bits as one number.
+/// Returns the bits as one number.
 fn key(bits: &[Bit], element: usize) -> u64 {
     bits.iter().fold(0, |key, bit| key << 1 | bit.of(element))
 }
 
-/// Between a half and one and a half, another for each element: what elements do to a result must not cancel.
+/// Returns a number between 0.5 and 1.5 that differs for each element, so that effects of elements on a result do not cancel.
 fn share(element: usize) -> f64 {
     let mixed = (element as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     0.5 + (mixed >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A function of `x` whose results stand in one list, and how far each element is moved.
+/// A function of `x` with a list of results, and the step by which each element is changed.
 struct Moved<'f, F> {
     x: Array,
     steps: Vec<f64>,
@@ -57,7 +56,7 @@ struct Moved<'f, F> {
 }
 
 impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
-    /// The results with each of these elements moved by so many of its steps.
+    /// Computes the results with each of these elements changed by a number of its steps.
     fn at(&mut self, elements: &[usize], steps: impl Fn(usize) -> f64) -> Vec<f64> {
         let kept: Vec<f64> = elements.iter().map(|k| self.x.data[*k]).collect();
         for k in elements {
@@ -70,7 +69,7 @@ impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
         out
     }
 
-    /// Which results depend on these elements.
+    /// Returns which results depend on these elements.
     fn changed(&mut self, elements: &[usize], base: &[f64]) -> Vec<bool> {
         let (up, down) = (self.at(elements, share), self.at(elements, |k| -share(k)));
         let differ = |a: &f64, b: &f64| a.to_bits() != b.to_bits();
@@ -78,7 +77,7 @@ impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
         pairs.map(|((up, down), base)| differ(up, base) || differ(down, base)).collect()
     }
 
-    /// The bits by which elements are independent, with those of the elements that each result depends on.
+    /// Returns the bits by which elements are independent, and these bits of the elements on which each result depends.
     fn independent(&mut self, bits: &[Bit]) -> (Vec<Bit>, Vec<u64>) {
         let base = (self.values)(&self.x);
         let (mut found, mut labels) = (Vec::new(), vec![0; base.len()]);
@@ -99,8 +98,8 @@ impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
     }
 }
 
-/// Gradient in `x` of the sum of `weights` times the results, which `values` gives as one list; `step` says how far an element of a
-/// value is moved.
+/// Computes the gradient in `x` of the sum of `weights` times the results, which `values` returns as one list. `step` returns the step for an
+/// element with a value.
 pub(super) fn gradient(
     x: &Array,
     step: impl Fn(f64) -> f64,
@@ -111,7 +110,7 @@ pub(super) fn gradient(
     let mut moved = Moved { x: x.clone(), steps, values };
     let n = x.data.len();
     let bits = Bit::all(x.shape.dims());
-    // Looking takes four evaluations a bit.
+    // Detection takes four evaluations per bit.
     let (bits, labels) =
         if n > 2 * bits.len() { moved.independent(&bits) } else { (Vec::new(), vec![0; weights.len()]) };
     let mut results: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -120,7 +119,7 @@ pub(super) fn gradient(
         .enumerate()
         .take(weights.len())
         .for_each(|(j, label)| results.entry(*label).or_default().push(j));
-    // Elements with unlike keys are moved together.
+    // Elements with different keys are changed together.
     let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
     let mut together: Vec<Vec<usize>> = Vec::new();
     for k in 0..n {
@@ -136,7 +135,7 @@ pub(super) fn gradient(
         let (up, down) = (moved.at(&elements, |_| 1.0), moved.at(&elements, |_| -1.0));
         for k in elements {
             let h = moved.steps[k];
-            // Element by element: in a sum over all of them large ones would hide the differences of small ones.
+            // Slopes are computed per result: in a sum over all results, large ones would hide the differences of small ones.
             let slope = |j: &usize| {
                 let (u, d) = (up[*j], down[*j]);
                 if u == d { 0.0 } else { (u - d) / (2.0 * h) * weights[*j] }
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// The gradient, element by element, and how many evaluations the quick one took; both have to be the same.
+    /// Computes the gradient element by element as well, which must be the same. Returns the number of evaluations of the fast method.
     fn evaluations(dims: &[usize], values: impl Fn(&Array) -> Vec<f64>) -> usize {
         let x = Array::from_fn(dims, |k| (share(k) * 37.0).sin());
         let count = Cell::new(0);
@@ -185,7 +184,7 @@ mod tests {
             x.rows().flat_map(|row| row.iter().map(|v| v / row.iter().map(|v| v * v).sum::<f64>())).collect()
         });
         assert_eq!(rows, 1 + 4 * 8 + 2 * 5);
-        // Of columns, and in another order.
+        // Of columns, and in a different order.
         let columns = evaluations(&[6, 33], |x| {
             (0..33).rev().map(|c| (0..6).map(|r| x.data[r * 33 + c].powi(2)).sum()).collect()
         });
@@ -195,14 +194,14 @@ mod tests {
     #[test]
     fn elements_that_share_a_result_are_not() {
         assert_eq!(evaluations(&[50], |x| vec![x.data.iter().map(|v| v * v).sum()]), 1 + 4 * 6 + 100);
-        // Differences: elements that are moved alike do not change them.
+        // Differences: elements with equal steps do not change them.
         assert_eq!(evaluations(&[64], |x| x.data.windows(2).map(|w| w[0] - w[1]).collect()), 1 + 4 * 6 + 128);
-        // What only a step downwards changes: of two equal elements one is the least.
+        // Changes only with a downward step: the minimum of two equal elements.
         let least = |x: &Array| {
             x.data.chunks(32).map(|c| c.iter().fold(9.0, |m: f64, v| m.min(v.max(0.5)))).collect()
         };
         evaluations(&[128], least);
-        // A result of no element, and none at all.
+        // A result that depends on no element, and no results at all.
         evaluations(&[40], |x| vec![x.data[3] + x.data[31], 4.0]);
         evaluations(&[40], |_| Vec::new());
         evaluations(&[0], |_| vec![1.0]);

@@ -1,7 +1,7 @@
-//! The self-test of a whole device: every op in every storage type, on several threads.
+//! The self-test of a whole device: every operation in every storage type, on several threads.
 //!
-//! Most of the time goes into compilers, and some drivers build one program at a time in a process. So each thread opens the device
-//! for itself, with another context, another queue and other choices being tried, or has a process that does ([`Tester`]).
+//! Compilers take most of the time, and some drivers build only one program at a time per process. Therefore each thread opens the device
+//! separately, with a separate context, queue and set of tried choices, or uses a separate process ([`Tester`]).
 
 use super::selftest::{Reach, SelfTest, Verdict};
 use super::survey::Owners;
@@ -12,76 +12,76 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a self-test found on a device.
+/// Findings of a self-test on a device.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Ops that were tested.
+    /// Operations that were tested.
     pub ops: usize,
     /// Cases compared.
     pub cases: usize,
     /// Kernels that were launched.
     pub kernels: BTreeSet<String>,
-    /// Candidates that were tried beside what the device chooses.
+    /// Candidates that were tried in addition to the device's choices.
     pub candidates: usize,
-    /// Variants that the device could run and that no sample's shapes let it take.
+    /// Variants that the device can run, but no sample's shapes let it take.
     pub idle: BTreeSet<String>,
-    /// To be kept out of use.
+    /// Kernels and variants to be avoided.
     pub suspects: Vec<Suspect>,
-    /// What fails and has no substitute.
+    /// Failures without a substitute.
     pub failures: Vec<String>,
-    /// These and what failed the test before its first use.
+    /// The suspects, and kernels that failed the test before their first use.
     avoided: Vec<Suspect>,
 }
 
-/// Threads find the same, each for itself.
+/// Adds a suspect unless it is known: threads find the same ones independently.
 fn add(all: &mut Vec<Suspect>, suspect: Suspect) {
     if !all.iter().any(|s| s.kernel == suspect.kernel && s.params == suspect.params) {
         all.push(suspect);
     }
 }
 
-/// How far a self-test is.
+/// Progress of a self-test.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What has just been worked on.
+    /// The operation that was just tested.
     pub op: &'static str,
-    /// In which storage type.
+    /// Its storage type.
     pub dtype: DType,
-    /// Ops, each in one storage type, that are done.
+    /// Finished pairs of operation and storage type.
     pub done: usize,
-    /// Of so many.
+    /// Total number of such pairs.
     pub all: usize,
     /// Cases compared until now.
     pub cases: usize,
 }
 
-/// Threads that compile side by side at most: what they compile has to fit the host's memory.
+/// Maximum number of threads that compile at the same time, whose compilers must fit in the host's memory.
 const THREADS: usize = 16;
 
-/// As many as there are cores.
+/// Returns the number of cores, up to this maximum.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
 }
 
-/// One that tests ops, one after the other: in this process, or in another one.
+/// Tests operations one after the other, in this process or in another one.
 pub trait Tester: Send {
-    /// Tests op `op` of the list in one storage type; `watch` is called after every case.
+    /// Tests operation `op` of the list in one storage type; `watch` is called after every case.
     fn run(&mut self, op: usize, dtype: DType, watch: &dyn Fn()) -> Verdict;
-    /// What it has found that is to be avoided, and what failed the test before its first use.
+    /// Returns the suspects that it found, including kernels that failed the test before their first use.
     fn avoided(&mut self) -> Vec<Suspect>;
 }
 
-/// A device opened in this process for testing ops.
+/// A device opened in this process for testing operations.
 pub struct Here {
     test: SelfTest,
     ops: &'static [OpEntry],
 }
 
 impl Here {
-    /// Tests `ops` on `device`.
+    /// Creates a tester of `ops` on `device`.
     ///
     /// # Errors
-    /// Of an op that does not even get to its launches.
+    /// Those of an operation that fails before its launches.
     pub fn new(device: &Device, ops: &'static [OpEntry], reach: Reach) -> Result<Self> {
         Ok(Self::sharing(device, ops, reach, &Arc::new(Owners::of(device, ops)?)))
     }
@@ -99,10 +99,10 @@ impl Tester for Here {
     }
 }
 
-/// Tests `ops` on as many devices as `open` is asked for, one a thread. `report` hears of every case.
+/// Tests `ops` on one device per thread, opened by `open`. `report` is called after every case.
 ///
 /// # Errors
-/// Of `open`. What is wrong with a device is no error, but in the findings; [`Findings::keep`] writes the quarantine.
+/// Those of `open`. A failure of a device is not an error, but part of the findings; [`Findings::keep`] writes the quarantine.
 pub fn examine(
     open: &(dyn Fn() -> Result<Device> + Sync),
     ops: &'static [OpEntry],
@@ -113,7 +113,7 @@ pub fn examine(
     let first = open()?;
     let owners = Arc::new(Owners::of(&first, ops)?);
     let mut testers: Vec<Box<dyn Tester>> = vec![Box::new(Here::sharing(&first, ops, reach, &owners))];
-    // One that cannot be opened beside another leaves the work to the others.
+    // If a further device cannot be opened, the others do its work.
     let more = (1..threads).map_while(|_| open().ok());
     testers.extend(
         more.map(|device| -> Box<dyn Tester> { Box::new(Here::sharing(&device, ops, reach, &owners)) }),
@@ -121,13 +121,13 @@ pub fn examine(
     Ok(examine_by(testers, ops, report))
 }
 
-/// The same by these testers, side by side.
+/// Does the same with these testers, in parallel.
 pub fn examine_by(
     testers: Vec<Box<dyn Tester>>,
     ops: &'static [OpEntry],
     report: &(dyn Fn(Event) + Sync),
 ) -> Findings {
-    // Those that take longest stand last in the list: begun first, none is left over to the end.
+    // The operations that take longest are last in the list. They start first, so that none remains at the end.
     let work: Vec<(usize, DType)> =
         (0..ops.len()).rev().flat_map(|op| DType::FLOATS.map(|dtype| (op, dtype))).collect();
     let (next, done, cases) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -159,7 +159,7 @@ pub fn examine_by(
     let verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut findings = Findings::of(verdicts, ops);
     let avoided = avoided.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // A test before first use that has not ended belongs to its process, which takes its mark away.
+    // An unfinished test before first use belongs to its process, which removes its mark.
     avoided.into_iter().filter(|s| s.unfinished == 0).for_each(|s| add(&mut findings.avoided, s));
     findings
 }
@@ -182,14 +182,14 @@ impl Findings {
         out.idle = variants.into_iter().filter(|name| !out.kernels.contains(name)).collect();
         out
     }
-    /// With what was known before of kernels that were not launched here, for a test of some ops only.
+    /// Adds what was known about kernels that were not launched here, for a test of only some operations.
     #[must_use]
     pub fn with_known(mut self, known: Vec<Suspect>) -> Self {
         let untested = known.into_iter().filter(|s| !s.is_under_way() && !self.kernels.contains(&s.kernel));
         self.avoided.extend(untested);
         self
     }
-    /// Keeps what failed out of use on this device, also in later programs.
+    /// Keeps the suspects out of use on this device, also in later programs.
     ///
     /// # Errors
     /// `Io` with the quarantine's path.
@@ -199,7 +199,7 @@ impl Findings {
         tuning.refresh();
         tuning.quarantine().save()
     }
-    /// Whether nothing is wrong.
+    /// Returns whether nothing failed.
     pub fn healthy(&self) -> bool {
         self.suspects.is_empty() && self.failures.is_empty()
     }

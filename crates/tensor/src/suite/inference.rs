@@ -1,4 +1,4 @@
-//! Kernels that run models and serve no op of the list, because they have no gradient: each with a test of its own.
+//! Kernels that run models and belong to no operation of the list, because they have no gradient. Each has a separate test.
 
 use crate::ops::decode_step;
 use crate::ops::experts::{ExpertMap, experts, experts_of_blocks};
@@ -11,23 +11,23 @@ use crate::{DType, Device, Error, Result, Tensor};
 /// Such a kernel, or several of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Inference {
-    /// Its name.
+    /// Name of the kernel.
     pub name: &'static str,
-    /// Compares it with exact arithmetic on a device; how many cases there are: none where it does not run.
+    /// Compares it with exact arithmetic on a device. Returns the number of cases: 0 if it does not run there.
     pub check: fn(&Device) -> Result<usize>,
 }
 
-/// All of them.
+/// All such kernels.
 pub static INFERENCE: [Inference; 3] = [
     Inference { name: "decode_step", check: decode_step::check::check },
     Inference { name: "matmul_int8", check: integer_products },
     Inference { name: "experts_of_blocks", check: quantised_experts },
 ];
 
-/// Rows of the products.
+/// Numbers of rows of the products.
 const ROWS: [usize; 3] = [1, 3, 8];
 
-/// Products of few rows by matrices of all formats that devices read, with activations that rounding to bytes leaves as they are.
+/// Checks products of few rows by matrices of all formats that devices read, with activations that rounding to bytes does not change.
 fn integer_products(device: &Device) -> Result<usize> {
     let formats = FORMATS.into_iter().filter(|format| format.on_devices());
     let mut cases = 0;
@@ -47,7 +47,7 @@ fn integer_product(device: &Device, format: &'static Format, rows: usize) -> Res
     format.quantise(&values, k, None, &mut bytes)?;
     let w = format.dequantised(&bytes, n * k)?;
     let blocks = Blocks::with_activations(device, format, [n, k], &bytes, Activations::Int8)?;
-    // Groups of 32 are whole numbers times a power of two, 127 among them.
+    // Groups of 32 are integers times a power of two, with 127 among them.
     let code = |i: usize| if i % 32 == 9 { 127.0 } else { ((i * 7919 + i / 32 * 31) % 255) as f32 - 127.0 };
     let x: Vec<f32> = (0..rows * k).map(|i| code(i) * [0.5, 0.03125, 4.0][i / 32 % 3]).collect();
     let input = Tensor::from_f32(device, [rows, k], &x, DType::F32)?;
@@ -59,7 +59,7 @@ fn integer_product(device: &Device, format: &'static Format, rows: usize) -> Res
         let products =
             x[i / n * k..][..k].iter().zip(&w[i % n * k..][..k]).map(|(x, w)| f64::from(*x) * f64::from(*w));
         let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
-        // NaN is wrong too.
+        // This also rejects NaN.
         let near = (f64::from(got) - sum).abs() <= 1e-5 * size;
         if !near {
             return Err(Error::launch(format!(
@@ -70,7 +70,7 @@ fn integer_product(device: &Device, format: &'static Format, rows: usize) -> Res
     Ok(())
 }
 
-/// Experts that stay quantised beside dense ones of the same values, for a few tokens and for many.
+/// Compares quantized experts with dense ones of the same values, for a few tokens and for many.
 fn quantised_experts(device: &Device) -> Result<usize> {
     let [e, c, h, k] = [4, 256, 512, 2];
     let mut cases = 0;
@@ -99,7 +99,7 @@ fn quantised_experts(device: &Device) -> Result<usize> {
             let maps = [ExpertMap::Blocks(&gates), ExpertMap::Blocks(&back)];
             let got = experts_of_blocks(&x, &ids, &weights, maps, Gate::Silu)?.to_vec()?;
             let most = expected.iter().fold(0f32, |most, v| most.max(v.abs()));
-            // Bytes lose at most 1/254 of the largest of 32 in each of two products. NaN is wrong too.
+            // Bytes lose at most 1/254 of the largest of 32 in each of two products. NaN is rejected.
             let wrong = got.iter().zip(&expected).position(|(a, b)| {
                 let near = (a - b).abs() <= 2e-2 * most;
                 !near

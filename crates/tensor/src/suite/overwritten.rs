@@ -1,5 +1,5 @@
-//! Each input and each result overwritten between forward and backward: the backward refuses, or its gradients have the bits they
-//! had, because it does not read there.
+//! Overwrites each input and each result between forward and backward. The backward must refuse, or give gradients with unchanged bits because it
+//! does not read the tensor.
 
 use super::Sample;
 use super::compare::{same_bits, upload_like};
@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::ops::MultiOp;
 use crate::{Error, Result, Tensor, tape};
 
-/// `expected`: the gradients without that, of `dys`.
+/// Checks this; `expected` has the gradients without overwriting, from `dys`.
 pub(super) fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
@@ -47,7 +47,7 @@ fn same_gradients(inputs: &[Tensor], expected: &[Option<Tensor>]) -> Result<()> 
         match (input.grad(), expected) {
             (Some(grad), Some(expected)) => same_bits(&format!("gradient {i}"), &grad, expected)?,
             (None, None) => {}
-            _ => return Err(Error::internal(format!("gradient {i} is there once and missing once"))),
+            _ => return Err(Error::internal(format!("gradient {i} exists in only one of two runs"))),
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The shortest look at every kernel of a device.
+//! The shortest check of every kernel of a device.
 
 use super::case::Depth;
 use super::survey::survey;
@@ -12,14 +12,14 @@ use std::sync::{Mutex, PoisonError};
 type Kernels = BTreeSet<&'static str>;
 type Entries = BTreeSet<(&'static str, &'static str)>;
 
-/// A case that is to run: the op's place in the list, the case's among its own.
+/// A case to run: index of the operation in the list, index of the case.
 type Chosen = (usize, usize);
 
-/// Runs each kernel that a device chooses by itself for the samples of these ops in f32 at least once against the reference, in as few
-/// cases as cover them, on as many devices as `open` is asked for. Returns the kernels and what fails.
+/// Compares each kernel that a device chooses for the samples of these operations in f32 at least once with the reference, in as few cases as
+/// possible, on as many devices as `open` opens. Returns the kernels and the failures.
 ///
 /// # Errors
-/// Of `open`.
+/// Those of `open`.
 pub fn quick(
     open: &(dyn Fn() -> Result<Device> + Sync),
     ops: &'static [OpEntry],
@@ -53,8 +53,8 @@ pub fn quick(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Cases that launch every kernel that any launches, cheap ones first: each next one is that which brings most kernels for the
-/// functions it makes the driver compile.
+/// Returns cases that launch every kernel that any case launches, cheap ones first. Each next case has the most new kernels per function that the
+/// driver must compile for it.
 fn fewest(device: &Device, ops: &[OpEntry]) -> Result<Vec<Chosen>> {
     let all: Vec<(Chosen, Entries)> =
         survey(device, ops)?.into_iter().map(|s| ((s.op, s.case), s.recording.entries)).collect();
@@ -63,7 +63,7 @@ fn fewest(device: &Device, ops: &[OpEntry]) -> Result<Vec<Chosen>> {
     while !missing.is_empty() {
         let gain = |entries: &Entries| {
             let kernels: Kernels = entries.iter().map(|(k, _)| *k).filter(|k| missing.contains(k)).collect();
-            // In thousandths, so that they can be compared.
+            // In thousandths, for comparisons of integers.
             kernels.len() * 1000 / entries.difference(&compiled).count().max(1)
         };
         let Some((chosen, entries)) = all.iter().max_by_key(|(_, entries)| gain(entries)) else { break };

@@ -1,17 +1,17 @@
-//! Samples: an op with the inputs it is tried on, and the layouts inputs are put in.
+//! Samples: an operation with the inputs of a test, and the layouts of inputs.
 
 use crate::array::Array;
 use crate::shape::Shape;
 use crate::{DType, Device, Error, Result, Tensor};
 
-/// How an input's elements are drawn.
+/// Distribution of an input's elements.
 #[derive(Clone, Debug)]
 enum Draw {
     /// Normal around a mean, standard deviation 1.
     Normal(f64),
     /// Uniform between two bounds.
     Uniform(f64, f64),
-    /// Every element differs from every other by enough for a central difference.
+    /// All elements differ from each other by more than the steps of central differences.
     Distinct,
     /// Integers below a bound.
     Indices(u32),
@@ -28,51 +28,51 @@ pub struct Input {
 }
 
 impl Input {
-    /// Standard normal.
+    /// Creates a standard normal input.
     pub fn normal(shape: &[usize]) -> Self {
         Self { shape: shape.into(), draw: Draw::Normal(0.0), dtype: None }
     }
-    /// Normal around `mean`.
+    /// Creates a normal input around `mean`.
     pub fn shifted(shape: &[usize], mean: f64) -> Self {
         Self { shape: shape.into(), draw: Draw::Normal(mean), dtype: None }
     }
-    /// Uniform in `[low, high)`.
+    /// Creates a uniform input in `[low, high)`.
     pub fn uniform(shape: &[usize], low: f64, high: f64) -> Self {
         Self { shape: shape.into(), draw: Draw::Uniform(low, high), dtype: None }
     }
-    /// No two elements are close: for maxima and ranks.
+    /// Creates an input without two close elements: for maxima and ranks.
     pub fn distinct(shape: &[usize]) -> Self {
         Self { shape: shape.into(), draw: Draw::Distinct, dtype: None }
     }
-    /// Integers below `bound`, as u32.
+    /// Creates an input of integers below `bound`, as u32.
     pub fn indices(shape: &[usize], bound: u32) -> Self {
         Self { shape: shape.into(), draw: Draw::Indices(bound), dtype: Some(DType::U32) }
     }
-    /// These values, repeated; of `dtype` where given, which also makes the input not differentiable.
+    /// Creates an input of these values, repeated. If `dtype` is given, the input has this type and is not differentiable.
     pub fn values(shape: &[usize], values: &[f64], dtype: Option<DType>) -> Self {
         Self { shape: shape.into(), draw: Draw::Values(values.to_vec()), dtype }
     }
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
-    /// The same draw over another shape.
+    /// Returns the same distribution over a different shape.
     #[must_use]
     pub fn reshaped(&self, shape: &[usize]) -> Self {
         Self { shape: shape.into(), ..self.clone() }
     }
-    /// Storage type, where floats are `float`.
+    /// Returns the storage type if floats are `float`.
     pub fn dtype(&self, float: DType) -> DType {
         self.dtype.unwrap_or(float)
     }
-    /// Whether gradients flow to it.
+    /// Returns whether gradients flow to the input.
     pub fn differentiable(&self) -> bool {
         self.dtype.is_none()
     }
-    /// The elements, rounded as the device will store them.
+    /// Draws the elements, rounded as the device will store them.
     pub fn draw(&self, seed: u64, float: DType) -> Array {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
-        // splitmix64: small, and good enough for test data.
+        // splitmix64: small, and sufficient for test data.
         let mut uniform = move || {
             state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mut z = state;
@@ -88,7 +88,7 @@ impl Input {
                     mean + (-2.0 * (1.0 - uniform()).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
                 }
                 Draw::Uniform(low, high) => low + (high - low) * uniform(),
-                // A fixed shuffle of evenly spaced values: 17 and n are made coprime by the odd step.
+                // A fixed permutation of evenly spaced values: the odd step makes 17 and n coprime.
                 Draw::Distinct => ((i * (2 * (n / 3) + 1)) % n.max(1)) as f64 * 0.125 - 4.0,
                 Draw::Indices(bound) => (uniform() * f64::from(*bound)).floor(),
                 Draw::Values(values) => values[i % values.len()],
@@ -98,16 +98,16 @@ impl Input {
     }
 }
 
-/// How far central differences go from an element.
+/// Step of central differences from an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// 1e-5 of its size, or of this where it is smaller.
+    /// 1e-5 of the element's size, or of this if the element is smaller.
     Least(f64),
-    /// So far.
+    /// A fixed step.
     Fixed(f64),
 }
 
-/// An op and what it is tried on.
+/// An operation and the inputs of its test.
 #[derive(Clone)]
 pub struct Sample<O, const N: usize> {
     pub(crate) op: O,
@@ -118,19 +118,19 @@ pub struct Sample<O, const N: usize> {
     pub(crate) only: Option<DType>,
     pub(crate) coarsest: Option<DType>,
     pub(crate) light: bool,
-    /// Whether it is far from what a layer usually sees.
+    /// Whether the inputs are far from those of usual layers.
     pub(crate) extreme: bool,
-    /// Whether each element is compared by its own size.
+    /// Whether the tolerance of each element depends on its own size.
     pub(crate) pointwise: bool,
     pub(crate) step: Step,
     pub(crate) in_order: bool,
     pub(crate) bench: Vec<Vec<Vec<usize>>>,
-    /// The input whose rows are read, and the input that names them.
+    /// The input whose rows are read, and the input with their indices.
     pub(crate) gathers: Option<(usize, usize)>,
 }
 
 impl<O, const N: usize> Sample<O, N> {
-    /// An op on these inputs, allowed 8 epsilon of the largest expected value.
+    /// Creates a sample with these inputs, with a tolerance of 8 epsilon of the largest expected value.
     pub fn new(op: O, inputs: [Input; N]) -> Self {
         Self {
             op,
@@ -148,32 +148,32 @@ impl<O, const N: usize> Sample<O, N> {
             gathers: None,
         }
     }
-    /// A name for messages.
+    /// Sets a name for messages.
     #[must_use]
     pub fn named(mut self, name: &'static str) -> Self {
         self.name = name;
         self
     }
-    /// The result is the input's bits.
+    /// Declares that the result has the input's bits.
     #[must_use]
     pub fn exact(mut self) -> Self {
         self.tolerance = 0.5;
         self
     }
-    /// Sums of `terms` are made on the way: rounding grows with the square root of their number.
+    /// Declares that sums of `terms` terms occur: rounding grows with the square root of their number.
     #[must_use]
     pub fn sums(mut self, terms: usize) -> Self {
         self.tolerance *= (terms as f64).sqrt().max(1.0);
         self
     }
-    /// `factor` times the allowed difference; say why where it is used.
+    /// Multiplies the allowed difference by `factor`; state the reason at the call.
     #[must_use]
     pub fn looser(mut self, factor: f64) -> Self {
         self.tolerance *= factor;
         self
     }
-    /// Inputs at the ends of what the op takes: large, tiny, far from zero beside their spread, saturated. Every op has such a sample.
-    /// A result that overflows its storage type has to be infinite.
+    /// Declares extreme inputs: large, tiny, far from zero relative to their spread, saturated. Every operation has such a sample. A result that
+    /// overflows its storage type must be infinite.
     #[must_use]
     pub fn extreme(mut self) -> Self {
         self.extreme = true;
@@ -182,65 +182,65 @@ impl<O, const N: usize> Sample<O, N> {
         }
         self
     }
-    /// Each element is allowed the difference by its own size, from 1 on, and not by that of the largest: results of many sizes.
+    /// Makes the tolerance of each element depend on its own size, at least 1, not on the largest element: for results of many sizes.
     #[must_use]
     pub fn pointwise(mut self) -> Self {
         self.pointwise = true;
         self
     }
-    /// Gradients are compared with differences over `step`, whatever an element's size: where functions curve within 1e-5 of it.
+    /// Uses differences over `step` for gradients, for elements of any size: for functions that curve within 1e-5 of an element.
     #[must_use]
     pub fn step(mut self, step: f64) -> Self {
         self.step = Step::Fixed(step);
         self
     }
-    /// The same over 1e-5 of an element, however small: functions that end at 0.
+    /// Uses differences over 1e-5 of an element, however small: for functions that end at 0.
     #[must_use]
     pub fn relative_step(mut self) -> Self {
         self.step = Step::Least(0.0);
         self
     }
-    /// Only for this storage type.
+    /// Restricts the sample to this storage type.
     #[must_use]
     pub fn only(mut self, dtype: DType) -> Self {
         self.only = Some(dtype);
         self
     }
-    /// Only contiguous f32: where other samples of the same kernel text cover storage types and layouts. Every variant of a
-    /// generated kernel costs a CPU driver about a second to compile.
+    /// Restricts the sample to contiguous f32, if other samples of the same kernel source cover storage types and layouts. Every variant of a
+    /// generated kernel takes about a second to compile on a CPU driver.
     #[must_use]
     pub fn light(mut self) -> Self {
         self.light = true;
         self
     }
-    /// Only contiguous inputs: where other ops cover the layouts through the same generated kernels.
+    /// Restricts the sample to contiguous inputs, if other operations cover the layouts with the same generated kernels.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.in_order = true;
         self
     }
-    /// Values pass through this storage type, whatever the inputs are.
+    /// Declares that values pass through this storage type, independent of the inputs.
     #[must_use]
     pub fn as_coarse_as(mut self, dtype: DType) -> Self {
         self.coarsest = Some(dtype);
         self
     }
-    /// Shapes of the inputs in the benchmark and when tuning, one for each input; called again, further ones.
+    /// Adds shapes of the inputs for the benchmark and tuning, one per input.
     #[must_use]
     pub fn bench(mut self, shapes: &[&[usize]]) -> Self {
         self.bench.push(shapes.iter().map(|s| s.to_vec()).collect());
         self
     }
-    /// Of input `table` only those rows are read that input `ids` names: what the benchmark counts.
+    /// Declares that only the rows of input `table` that input `ids` names are read, for the benchmark's byte count.
     #[must_use]
     pub fn gathers(mut self, table: usize, ids: usize) -> Self {
         self.gathers = Some((table, ids));
         self
     }
-    /// The shapes that benchmarks run on.
+    /// Returns the shapes of benchmarks.
     ///
     /// # Errors
-    /// `Internal` where there is not one shape for each input.
+    /// `Internal` if there is not one shape per input.
     pub(crate) fn bench_shapes(&self, op: &str) -> Result<&[Vec<Vec<usize>>]> {
         match self.bench.iter().find(|shapes| shapes.len() != N) {
             Some(shapes) => Err(Error::internal(format!(
@@ -251,7 +251,7 @@ impl<O, const N: usize> Sample<O, N> {
             None => Ok(&self.bench),
         }
     }
-    /// The inputs over these shapes. Integers below the size of another input's axis are below its new size there.
+    /// Returns the inputs over these shapes. Integers below the size of another input's axis are then below its new size.
     pub(crate) fn over(&self, shapes: &[Vec<usize>]) -> [Input; N] {
         std::array::from_fn(|i| {
             let mut input = self.inputs[i].reshaped(&shapes[i]);
@@ -270,25 +270,25 @@ impl<O, const N: usize> Sample<O, N> {
     }
 }
 
-/// How inputs lie in memory.
+/// Layout of inputs in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layouts {
     /// In order.
     Contiguous,
     /// Axes stored in reverse.
     Transposed,
-    /// A window into something larger on every axis.
+    /// A window into a tensor that is larger along every axis.
     Sliced,
 }
 
 impl Layouts {
-    /// All of them.
+    /// All layouts.
     pub const ALL: [Self; 3] = [Self::Contiguous, Self::Transposed, Self::Sliced];
 
-    /// Uploads `host` so that the tensor has its values in this layout.
+    /// Uploads `host` to a tensor with these values in this layout.
     pub fn place(self, device: &Device, host: &Array, dtype: DType) -> Result<Tensor> {
         let upload = |array: &Array| match dtype {
-            // An f32 has not all of them.
+            // An f32 cannot represent every u32.
             DType::U32 => {
                 let data: Vec<u32> = array.data.iter().map(|v| *v as u32).collect();
                 Tensor::from_u32(device, array.shape.clone(), &data)

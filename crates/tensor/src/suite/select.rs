@@ -1,15 +1,15 @@
-//! A part of the ops by name.
+//! Selection of operations by name.
 
 use crate::ops::{OPS, OpEntry};
 use crate::{DType, Error, Result};
 use netcl_device::did_you_mean;
 use std::collections::BTreeSet;
 
-/// The ops whose name contains `part`; where there is none, those with samples of that name, with these alone: a row of the
-/// element-wise ops, say. The list is kept until the program ends.
+/// Returns the operations whose name contains `part`. If there are none, returns those that have samples with this name, restricted to these
+/// samples: for example a row of the element-wise operations. The list is kept until the program ends.
 ///
 /// # Errors
-/// `Format` with the names that there are.
+/// `Format` with the known names.
 pub fn select(part: &str) -> Result<&'static [OpEntry]> {
     let mut found: Vec<OpEntry> = OPS.iter().copied().filter(|op| op.name.contains(part)).collect();
     let mut samples = BTreeSet::new();
@@ -26,7 +26,7 @@ pub fn select(part: &str) -> Result<&'static [OpEntry]> {
         let samples: Vec<&str> = samples.into_iter().collect();
         let known = OPS.iter().flat_map(|op| op.name.split("::")).chain(samples.iter().copied());
         return Err(Error::format(format!(
-            "no op is called {part:?}; there are {}, and of single samples {}{}",
+            "no op is called {part:?}; expected a part of {}, or a sample among {}{}",
             ops.join(", "),
             samples.join(", "),
             did_you_mean(part, known)

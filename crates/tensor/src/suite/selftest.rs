@@ -1,5 +1,5 @@
-//! The self-test of a device: the suite of every op with every variant and every value of the tuned parameters, and which of them
-//! to blame where it fails.
+//! The self-test of a device: the suite of every operation with every variant and every value of the tuned parameters. It determines which of them
+//! cause a failure.
 
 use super::case::{Case, Depth};
 use super::sample::Layouts;
@@ -12,49 +12,49 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many of a kernel's candidates are tried. Every variant is, in f32 with every layout and in the other storage types with
-/// contiguous inputs.
+/// Which of a kernel's candidates are tried. Every variant is tried, in f32 with every layout and in the other storage types with contiguous
+/// inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Every value of every tuned parameter, in as few combinations as have them all; in f32, for only f32 kernels exist of some.
+    /// Every value of every tuned parameter, in as few combinations as cover them, in f32, since some kernels exist only for f32.
     Values,
     /// Every combination, in every storage type.
     Combinations,
 }
 
-/// What the self-test of one op found.
+/// Findings of the self-test of one operation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The op.
+    /// The operation.
     pub op: String,
     /// Cases compared.
     pub cases: usize,
     /// Kernels that were launched.
     pub kernels: BTreeSet<String>,
-    /// Candidates that were tried beside what the device chooses.
+    /// Candidates that were tried in addition to the device's choices.
     pub candidates: usize,
     /// Variants that the device can run.
     pub variants: BTreeSet<String>,
-    /// What failed and has a substitute that passes; now in quarantine.
+    /// Choices that failed and have a substitute that passes; they are now in quarantine.
     pub suspects: Vec<Suspect>,
-    /// The failure that nothing at hand avoids.
+    /// The failure that no choice avoids.
     pub failure: Option<String>,
 }
 
-/// A self-test in progress. What it finds goes into the device's quarantine in memory; [`SelfTest::finish`] writes it.
+/// A self-test in progress. Findings go into the device's quarantine in memory; [`SelfTest::finish`] writes it.
 pub struct SelfTest {
     device: Device,
-    /// One like it that computes nothing.
+    /// A device with the same capabilities that computes nothing.
     twin: Device,
     reach: Reach,
-    /// Which op tries what; without it each tries all that it uses.
+    /// Which operation tries which candidates [default: each operation tries all that it uses].
     owners: Option<Arc<Owners>>,
 }
 
-/// Names and classes of shapes with what is tried for them.
+/// Names and classes of shapes with the values that are tried for them.
 type Trials = Vec<(&'static str, u64, Params)>;
 
-/// The cases of an op, what each launched with what the device chooses by itself, and how it ended.
+/// The cases of an operation, the launches of each with the device's choices, and the first failure.
 struct Base<'c> {
     cases: &'c [Case],
     watch: &'c dyn Fn(),
@@ -63,7 +63,7 @@ struct Base<'c> {
 }
 
 impl SelfTest {
-    /// Begins with an empty quarantine, so that what was in it is tested again.
+    /// Starts with an empty quarantine, so that its previous entries are tested again.
     pub fn new(device: &Device, reach: Reach) -> Self {
         let tuning = Tuning::of(device);
         tuning.quarantine().replace(Vec::new());
@@ -71,19 +71,19 @@ impl SelfTest {
         Self { device: device.clone(), twin: twin_of(device), reach, owners: None }
     }
 
-    /// Tries what serves many ops with one of them.
+    /// Tests candidates that several operations share with only one of them.
     #[must_use]
     pub fn sharing(mut self, owners: &Arc<Owners>) -> Self {
         self.owners = Some(Arc::clone(owners));
         self
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Tests one op in these storage types. `watch` is called after every case.
+    /// Tests one operation in these storage types. `watch` is called after every case.
     pub fn run(&self, op: &OpEntry, dtypes: &[DType], watch: &dyn Fn()) -> Verdict {
         let mut verdict = Verdict { op: op.name.into(), ..Verdict::default() };
         let made: Result<Vec<Vec<Case>>> = dtypes.iter().map(|dtype| op.cases(*dtype)).collect();
@@ -101,7 +101,7 @@ impl SelfTest {
             tuning.refresh();
         }
         if base.broken.is_some() {
-            // Without the suspects it must pass; where there are none, this says again what is wrong.
+            // Without the suspects it must pass. If there are none, this repeats the failure.
             let again = cases.iter().try_for_each(|case| case.check(&self.device, Depth::Replayed));
             verdict.failure = again.err().map(|e| e.message().to_owned());
             if verdict.suspects.is_empty() && verdict.failure.is_none() {
@@ -111,7 +111,7 @@ impl SelfTest {
         verdict
     }
 
-    /// With what the device chooses by itself.
+    /// Runs the cases with the device's choices.
     fn base<'c>(&self, cases: &'c [Case], watch: &'c dyn Fn(), verdict: &mut Verdict) -> Base<'c> {
         let mut base = Base { cases, watch, seen: Vec::with_capacity(cases.len()), broken: None };
         for case in cases {
@@ -134,7 +134,7 @@ impl SelfTest {
         (tuning.stop_recording(), outcome)
     }
 
-    /// Tries what can be chosen beside `under`, which is being tried, wherever `seen` asked for a choice.
+    /// Tries alternatives in addition to `under`, which is being tried, in cases in which `seen` requested a choice.
     fn candidates(&self, base: &Base<'_>, under: &Trials, seen: &[Recording], verdict: &mut Verdict) {
         let mut asked: BTreeMap<&'static str, BTreeSet<u64>> = BTreeMap::new();
         for (name, bucket) in seen.iter().flat_map(|s| &s.tuned) {
@@ -143,7 +143,7 @@ impl SelfTest {
         let known = |name: &str| under.iter().any(|(n, ..)| *n == name);
         for (name, buckets) in asked.into_iter().filter(|(name, _)| !known(name)) {
             let variants = seen.iter().any(|s| s.variants.contains(name));
-            // Under a variant only what it brings: the rest was tried with the device's own.
+            // Under a variant, only its own choices are tried; the others were tried with the device's choices.
             if !under.is_empty() && (variants || base.seen.iter().any(|s| s.kernels.contains_key(name))) {
                 continue;
             }
@@ -156,7 +156,7 @@ impl SelfTest {
         }
     }
 
-    /// Each variant in every case that asks which to use.
+    /// Tries each variant in every case that requests this choice.
     fn variants(
         &self,
         base: &Base<'_>,
@@ -177,8 +177,8 @@ impl SelfTest {
         verdict.variants.extend(all.iter().flat_map(|params| params.keys().cloned()));
         let (mut failed, mut passed) = (Vec::new(), base.broken.is_none());
         for params in all {
-            // What a case launched with the device's own choice it need not launch again. The preferred variant may be one that leaves
-            // the sample's shapes to others because they are small.
+            // A case that launched the variant as the device's own choice need not repeat it. The preferred variant may be one that leaves the
+            // sample's shapes to others because they are small.
             let done = |i: &usize| params.keys().any(|name| seen[*i].kernels.contains_key(name.as_str()));
             let wanted: Vec<usize> =
                 wanted.iter().copied().filter(|i| base.broken.is_some() || !done(i)).collect();
@@ -202,16 +202,16 @@ impl SelfTest {
             }
             self.candidates(base, &trial, &launched, verdict);
         }
-        // Where all fail it is not this choice.
+        // If all fail, this choice is not the cause.
         if passed { failed } else { Vec::new() }
     }
 
-    /// Those of the cases in which the variant `params` is launched when it is tried: a case may have a shape that it does not take.
+    /// Returns the cases that launch the variant `params` if it is tried; a case's shape may exclude the variant.
     fn reached(&self, base: &Base<'_>, wanted: Vec<usize>, trial: &Trials, params: &Params) -> Vec<usize> {
         let tuning = Tuning::of(&self.twin);
         trial.iter().for_each(|(name, bucket, params)| tuning.try_out(name, *bucket, Some(params.clone())));
         let reaches = |i: &usize| {
-            // What does not even get to its launches there is left to the device.
+            // The device decides about cases that fail before their launches there.
             let seen = launches(&self.twin, &base.cases[*i]);
             seen.map_or(true, |seen| params.keys().any(|name| seen.kernels.contains_key(name.as_str())))
         };
@@ -220,7 +220,7 @@ impl SelfTest {
         wanted
     }
 
-    /// A kernel's tuned values, in the cases that launch a function of it that they were not yet tried in.
+    /// Tries a kernel's tuned values in the cases that launch one of its functions, if they were not yet tried there.
     fn values(
         &self,
         base: &Base<'_>,
@@ -250,7 +250,7 @@ impl SelfTest {
                 Ok(()) => passed = true,
                 Err(e) => {
                     failed.push(suspect(job.name.into(), Some(params), &launched, &verdict.op, e.message()));
-                    // Which of the others that share its values are wrong too?
+                    // Checks which other candidates, with some of the same values, are wrong too.
                     let more = tuning.candidates(job.name).into_iter().filter(|p| !all.contains(p));
                     all.extend(more.collect::<Vec<_>>());
                 }
@@ -259,12 +259,12 @@ impl SelfTest {
         if passed { failed } else { Vec::new() }
     }
 
-    /// The cases that launch a function of a kernel which this op is to try. Of kernels made of expressions those samples are
-    /// enough that run in every storage type and layout.
+    /// Returns the cases that launch a function of a kernel which this operation must try. For kernels generated from expressions, the samples that
+    /// run in every storage type and layout are sufficient.
     fn launching(&self, base: &Base<'_>, job: &Job<'_>, seen: &[Recording], op: &str) -> Vec<usize> {
         let broken = base.broken.is_some();
         let every = self.reach == Reach::Combinations || broken;
-        // What a variant brings along belongs to the op that tries the variant.
+        // Kernels that a variant adds belong to the operation that tries the variant.
         let owners = self.owners.as_ref().filter(|_| job.under.is_empty() && !broken);
         let owned = |entry: &(&str, &str)| owners.is_none_or(|owners| owners.has_entry(op, *entry));
         let wanted = |i: &usize| {
@@ -276,7 +276,7 @@ impl SelfTest {
         (0..base.cases.len()).filter(wanted).collect()
     }
 
-    /// Whether the device already runs these by itself.
+    /// Returns whether the device already uses these values by itself.
     fn is_in_use(&self, job: &Job<'_>, params: &Params) -> bool {
         let tuning = Tuning::of(&self.device);
         let origins = tuning.origins();
@@ -286,7 +286,7 @@ impl SelfTest {
         tuning.candidates(job.name).first() == Some(params) && job.buckets.iter().all(by_default)
     }
 
-    /// Runs some cases with what is tried, up to the first that fails.
+    /// Runs some cases with the tried values, up to the first failure.
     fn attempt(
         &self,
         base: &Base<'_>,
@@ -328,7 +328,7 @@ impl SelfTest {
     }
 }
 
-/// Something that has candidates, and where it is asked for.
+/// A choice with candidates, and the classes of shapes that request it.
 struct Job<'u> {
     name: &'static str,
     buckets: Vec<u64>,

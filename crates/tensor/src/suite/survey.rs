@@ -1,4 +1,4 @@
-//! What the suite launches on a device, seen without it: on one like it that computes nothing.
+//! The suite's launches on a device, determined without it: on a device with the same capabilities that computes nothing.
 
 use super::case::{Case, Depth};
 use crate::ops::OpEntry;
@@ -7,25 +7,25 @@ use netcl_device::null::NullDriver;
 use netcl_kernel::tune::{Recording, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one case launches.
+/// Launches of one case.
 pub(super) struct Seen {
-    /// The op's place in the list.
+    /// Index of the operation in the list.
     pub op: usize,
-    /// The case's place among the op's.
+    /// Index of the case among the operation's cases.
     pub case: usize,
-    /// What it launched.
+    /// Recorded launches.
     pub recording: Recording,
 }
 
-/// What each case of f32 launches with what the device chooses by itself.
+/// Returns the launches of each f32 case with the device's choices.
 ///
 /// # Errors
-/// Of an op that does not even get to its launches.
+/// Those of an operation that fails before its launches.
 pub(super) fn survey(device: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
     survey_on(&twin_of(device), ops)
 }
 
-/// A device with the same capabilities that computes nothing.
+/// Creates a device with the same capabilities that computes nothing.
 pub(super) fn twin_of(device: &Device) -> Device {
     let settings = Settings {
         no_binary_cache: true,
@@ -48,7 +48,7 @@ fn survey_on(twin: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
     Ok(out)
 }
 
-/// What a case launches on a device that computes nothing.
+/// Returns the launches of a case on a device that computes nothing.
 pub(super) fn launches(twin: &Device, case: &Case) -> Result<Recording> {
     let tuning = Tuning::of(twin);
     tuning.start_recording();
@@ -57,8 +57,8 @@ pub(super) fn launches(twin: &Device, case: &Case) -> Result<Recording> {
     ran.map(|()| recording)
 }
 
-/// Which of `ops`, by its place, first launches each variant of the job called `name` when that is tried: in f32 or, for variants of
-/// 16-bit storage alone, in bf16.
+/// Returns which of `ops`, by index, first launches each variant of the job `name` when the variant is tried: in f32 or, for variants with only
+/// 16-bit storage, in bf16.
 fn reach(
     twin: &Device,
     ops: &[OpEntry],
@@ -87,7 +87,7 @@ fn first_with(twin: &Device, ops: &[OpEntry], job: &str, variant: &str) -> Resul
                 if seen.kernels.contains_key(variant) {
                     return Ok(Some(op));
                 }
-                // Cases of an op differ in their shapes, not in what they are made of.
+                // The cases of an operation differ in their shapes, not in their choices.
                 if !seen.variants.contains(job) {
                     break;
                 }
@@ -97,8 +97,8 @@ fn first_with(twin: &Device, ops: &[OpEntry], job: &str, variant: &str) -> Resul
     Ok(None)
 }
 
-/// Which op tries the candidates of what serves several: of a kernel's values the first in the list that launches it, of a job's
-/// variants the first with a shape for each.
+/// Which operation tries the candidates that several operations share. For a kernel's values it is the first in the list that launches the kernel;
+/// for a job's variants, the first with a shape for each.
 #[derive(Debug, Default)]
 pub struct Owners {
     variants: BTreeMap<&'static str, BTreeMap<String, &'static str>>,
@@ -106,10 +106,10 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// On a device like this.
+    /// Determines the owners on such a device.
     ///
     /// # Errors
-    /// Of an op that does not even get to its launches.
+    /// Those of an operation that fails before its launches.
     pub fn of(device: &Device, ops: &'static [OpEntry]) -> Result<Self> {
         let (mut out, twin) = (Self::default(), twin_of(device));
         let mut jobs: BTreeMap<&'static str, BTreeSet<u64>> = BTreeMap::new();
@@ -129,11 +129,11 @@ impl Owners {
         }
         Ok(out)
     }
-    /// Whether `op` tries this variant: also where the survey did not see who does.
+    /// Returns whether `op` tries this variant; also true if the survey found no owner.
     pub(super) fn has_variant(&self, op: &str, job: &str, variant: &str) -> bool {
         self.variants.get(job).and_then(|owners| owners.get(variant)).is_none_or(|owner| *owner == op)
     }
-    /// The same of a kernel's function.
+    /// Returns the same for a kernel's function.
     pub(super) fn has_entry(&self, op: &str, entry: (&str, &str)) -> bool {
         let found = self.entries.iter().find(|((k, e), _)| (*k, *e) == entry);
         found.is_none_or(|(_, owner)| *owner == op)
