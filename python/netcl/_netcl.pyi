@@ -310,7 +310,7 @@ class Tensor:
     def tril(self, diagonal: int = 0) -> Tensor:
         """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
     def masked_fill(self, mask: Tensor, value: _Number) -> Tensor:
-        """`value` where the mask is not 0, else x; the mask broadcasts to its shape."""
+        """`value` where the mask is not 0, otherwise x; the mask broadcasts to its shape."""
     def split(self, lengths: _Ints, axis: int = 0) -> Tuple[Tensor, ...]:
         """Views of these lengths along an axis, in order; they must add up to its size."""
     def chunk(self, count: int, axis: int = 0) -> Tuple[Tensor, ...]:

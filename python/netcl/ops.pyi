@@ -140,7 +140,7 @@ def ge(a: Tensor, b: Tensor) -> Tensor:
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
 def masked_fill(x: Tensor, mask: Tensor, value: _Number) -> Tensor:
-    """`value` where the mask is not 0, else x; the mask broadcasts to its shape."""
+    """`value` where the mask is not 0, otherwise x; the mask broadcasts to its shape."""
 def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Concatenates tensors along an axis; their other axes must agree. A negative axis counts from the end."""
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:

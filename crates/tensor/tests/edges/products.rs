@@ -77,7 +77,7 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     feed_forward(&a, &a, [&b, &z.f(&[5]), &z.f(&[4, 3]), &z.f(&[3])]),
-                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first of w2 [4, 3]",
+                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first axis of w2 [4, 3]",
                 ),
                 Shape(
                     feed_forward(&a, &a, [&b, &z.f(&[4]), &z.f(&[5, 3]), &z.f(&[3])]),
@@ -158,7 +158,7 @@ fn appended(z: &Zeros) -> Vec<Said> {
         Shape(append(&x, &cache, &pages, 6), "cache_append: rows 6 to 9 of a text with pages for 8"),
         Shape(
             append(&z.f(&[3, 4, 8]), &cache, &pages, 0),
-            "cache_append: x [3, 4, 8] has 4 heads, cache [3, 4, 2, 8] has 2",
+            "cache_append: x [3, 4, 8] has 4 heads, but cache [3, 4, 2, 8] has 2",
         ),
         Shape(
             append(&z.f(&[3, 2, 7]), &cache, &pages, 0),
