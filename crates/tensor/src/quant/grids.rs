@@ -1,6 +1,6 @@
 //! The points of the IQ formats. llama.cpp's authors found them from the weights of models; they follow no rule. `grids.bin` has the index of each
-//! coordinate among its table's values, in two bits for IQ1 and IQ2 and four bits for IQ3, the first in the lowest bits. `tools/golden_quant.py`
-//! writes the file.
+//! coordinate among its table's values, the first in the lowest bits. An index has two bits for IQ1 and IQ2, and four bits for IQ3.
+//! `tools/golden_quant.py` writes the file.
 
 static FILE: &[u8; 9216] = include_bytes!("grids.bin");
 

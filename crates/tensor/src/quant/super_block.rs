@@ -1,8 +1,8 @@
 //! Super-blocks of 256 elements: the scales of groups are integers in units of one f16 (and the offsets in units of another).
 //!
-//! Each group is first fitted separately, and its scale is rounded to an integer in units that map the largest scale to the end of the range. Then
-//! two steps alternate while the error decreases: each group selects the best of the integers near its current one, by the resulting error of its
-//! elements, and the units become those with the least squared error for all codes.
+//! Each group is first fitted separately. Its scale is rounded to an integer in units that map the largest scale to the end of the range. Then two
+//! steps alternate while the error decreases. First, each group selects the best of the integers near its current one, by the resulting error of
+//! its elements. Then the units become those with the least squared error for all codes.
 
 use super::fit::{self, Codes, Pair, affine_codes, affine_error, to_f16};
 use super::format::LARGEST;

@@ -15,8 +15,8 @@ type Entries = BTreeSet<(&'static str, &'static str)>;
 /// A case to run: index of the operation in the list, index of the case.
 type Chosen = (usize, usize);
 
-/// Compares each kernel that a device chooses for the samples of these operations in f32 at least once with the reference, in as few cases as
-/// possible, on as many devices as `open` opens. Returns the kernels and the failures.
+/// Compares each f32 kernel that a device chooses for the samples of these operations with the reference, at least once and in as few cases as
+/// possible. It uses as many devices as `open` opens. Returns the kernels and the failures.
 ///
 /// # Errors
 /// Those of `open`.

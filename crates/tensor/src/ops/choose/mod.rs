@@ -1,4 +1,4 @@
-//! Sampling of the next token of each text on the device (temperature, top-k, top-p, min-p), so that decoding steps can be enqueued without
+//! Sampling of the next token of each text on the device (temperature, top-k, top-p, min-p). Decoding steps can therefore be enqueued without
 //! reading logits on the host.
 
 mod rules;

@@ -5,8 +5,7 @@ fn normal(seed: u64, n: usize) -> Vec<f32> {
     crate::random::Generator::new(seed).normal(n, 0.0, 3.0)
 }
 
-/// Checks that a device keeps the tokens that the host chooses from the same logits and words, one after the other, for any number of wraps of the
-/// ring buffer.
+/// Checks that a device keeps the same tokens as the host, from the same logits and words, for any number of wraps of the ring buffer.
 #[test]
 fn a_state_goes_on_as_the_host_would() {
     goes_on(&test_device().unwrap(), usize::MAX);

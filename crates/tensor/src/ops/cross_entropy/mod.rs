@@ -310,8 +310,8 @@ impl Op<2> for CrossEntropy {
 mod tests {
     use super::*;
 
-    /// Tests the kernel for GPUs, with rows in registers only and partly in local memory, with and without smoothing, with ignored rows and NaN, in
-    /// a separate buffer and over the logits.
+    /// Tests the kernel for GPUs: rows only in registers and partly in local memory, smoothing or none, ignored rows and NaN, a separate buffer and
+    /// in place.
     #[test]
     fn held_rows_agree_with_two_passes() {
         let device = crate::suite::test_device().unwrap();

@@ -32,8 +32,8 @@
  *   3  down                        results of stage 2                residual stream, exchange
  *   and after all layers 4, head   norm of the residual stream       logits
  *
- * With PARALLEL, stage 2 has the same input as stage 0. With POST, the results of stages 1 and 3 go into the exchange before their norm, and
- * every group adds the norm of all rows to its own copy of the residual stream.
+ * With PARALLEL, stage 2 has the same input as stage 0. With POST, the results of stages 1 and 3 go into the exchange before their norm.
+ * Every group then adds the norm of all rows to its own copy of the residual stream.
  *
  * Groups do not use a barrier over all groups. Each number is exchanged as one word: the value, and the epoch, which identifies the layer and
  * the launch. A reader polls until the epoch is right. A word has 32 bits, half of them an f16, or in f32 models 64 bits, half of them an f32.

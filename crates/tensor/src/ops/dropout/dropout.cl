@@ -2,7 +2,7 @@
  * the mask is drawn again and never stored.
  *
  * x, y (n) T. CPUs: a work-item processes every get_global_size(0)-th run of 64 elements, VW lanes at a time. GPUs: VW elements are 16 bytes
- * (vector16.cl), and adjacent items process adjacent lanes of a run, so each of the run's four words is contiguous in memory for them.
+ * (vector16.cl). Adjacent items process adjacent lanes of a run, so for them each of the run's four words is contiguous in memory.
  *
  * Design: inverted dropout (Srivastava et al. 2014) with a counter-based generator (Salmon et al. 2011) instead of a stored mask.
  * Ceiling: a copy of the same bytes. H200, 64 MB of f32: 45.9 us, x * 2 of the same size 36.4.

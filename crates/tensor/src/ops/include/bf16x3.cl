@@ -3,8 +3,8 @@
  * An f32 has 24 significant bits, a bf16 eight: x = x1 + x2 + x3 exactly, truncated one after the other. The tensor cores multiply bf16 exactly
  * and add in f32. The six largest of the nine products of parts give a b to within 2^-22 at worst, 2^-25 on average (x2 y3, x3 y2 and x3 y3 are
  * left out). They are computed smallest first: x3 y1, x1 y3, x2 y2, x2 y1, x1 y2, x1 y1. Tensor cores truncate sums while f32 units round them.
- * Kernels therefore sum a few dozen terms there, and f32 units add these sums: the error is below that of a product by f32 units alone, and six
- * products of bf16 take less than half of the time of one product there.
+ * Kernels therefore sum a few dozen terms there, and f32 units add these sums. The error is below that of a product by f32 units alone, and six
+ * bf16 products take less than half of the time of one f32 product.
  *
  * An operand is three planes, its parts. A plane consists of groups of eight columns (steps of the sum) of all rows, 16 bytes per row: eight
  * rows are one of the hardware's core matrices, and a plane is an operand of wgmma by rows and by columns without a swizzle.

@@ -244,8 +244,8 @@ mod tests {
         [y.to_vec().unwrap()].into_iter().chain(grads.map(|g| g.to_vec().unwrap())).collect()
     }
 
-    /// Compares the other variants with the one that the device prefers, which the suite tests: one item per row, several rows per hardware group,
-    /// several hardware groups per row, sums that are folded first, ends of rows, rows without a whole vector.
+    /// Compares the other variants with the one that the device prefers, which the suite tests. Covers one item per row, several rows per hardware
+    /// group, several hardware groups per row, sums that are folded first, row ends, and rows shorter than a vector.
     #[test]
     fn variants_agree() {
         let device = test_device().unwrap();

@@ -1,8 +1,8 @@
 /* topk: the K largest elements of each row, largest first, and among equal elements the lowest index first. A NaN is larger than any number.
  *
- * x (R, N) T, values (R, K) T, indices (R, K) uint. Work-group r owns row r. Four passes count the elements by 8 bits of a key with the order of
- * the values, from the top bits down, until the key of the K-th element is known. If more elements have that key than there are places left, up
- * to four more passes over index bits find the last index that is still kept. The K chosen elements are collected in any order, and each counts
+ * x (R, N) T, values (R, K) T, indices (R, K) uint. Work-group r owns row r. Four passes count the elements by 8 bits of a key, from the top bits
+ * down, until the key of the K-th element is known; keys have the order of the values. If too many elements have that key, up to four more
+ * passes over index bits find the last index that is still kept. The K chosen elements are collected in any order, and each counts
  * the elements before it. Keys and indices differ, so the count is its place. Local memory: 256 + 2 K words. Nothing is rounded.
  *
  * Design: radix select (Alabi, Blanchard, Gordon and Steinbach 2012, "Fast k-selection algorithms for graphics processing units").

@@ -122,8 +122,8 @@ INLINE int first_queries(const Sizes *n, int bq, int first) {
 #endif
 }
 
-/* Signals that a consumer no longer needs a stage: one arrival per warp, if the producer waits for all of them (no warp is late by a phase when
- * the stage is filled again), or one per warpgroup, if products keep its four warps together. */
+/* Signals that a consumer no longer needs a stage. One arrival per warp is for a producer that waits for all of them: no warp is late by a phase
+ * when the stage is filled again. One per warpgroup is for consumers whose products keep its four warps together. */
 INLINE void release(uint free) { mbar_arrive_if(free, (get_local_id(0) & 31) == 0); }
 INLINE void release_together(uint free) { mbar_arrive_if(free, (get_local_id(0) & 127) == 0); }
 

@@ -1,7 +1,7 @@
 /* Scaled dot-product attention for heads of up to 128 on sm_90: o = softmax(scale * q kᵀ + mask) v on the tensor cores, fed by bulk copies.
  *
  * A tile is BQ = 64 * CW queries of one head, longest first. A persistent group has one producer warpgroup (one item of it copies) and CW
- * consumers of 64 queries each, which process 128 keys (BK) at a time from the last to the first. A consumer issues S = q kᵀ of the next block,
+ * consumers of 64 queries each. They process 128 keys (BK) at a time from the last to the first. A consumer issues S = q kᵀ of the next block,
  * then o += P v of this one, and hands the tensor cores to the next consumer. It computes the softmax of S to base 2 while that one multiplies
  * (ping-pong). P never leaves the registers.
  *

@@ -144,8 +144,8 @@ fn backward_micros(p: &Problem, device: &Device, heads: usize) -> f64 {
 /// 3.63; with 4 (2 x 8/4, T 8192) 3.39 and 3.12 to 3.25.
 const MANY: f64 = 8.0;
 
-/// Returns the key heads of `count` whose queries fit in the L2 cache at the same time, or all if there are few tiles, which then start longest
-/// first.
+/// Returns the number of key heads, of `count`, whose queries fit in the L2 cache at the same time. Returns all if there are few tiles, which then
+/// start longest first.
 fn together(p: &Problem, device: &Device, count: usize) -> usize {
     let units = units(device);
     let longest = p.keys.div_ceil(BLOCK) * count;
