@@ -18,8 +18,8 @@ pub fn convolutions(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     conv2d(&x, &z.f(&[3, 4, 3, 3]), None, plain),
-                    "conv2d: x [1, 2, 4, 4] has 2 channels and w [3, 4, 3, 3] is for 4 in each of 1 group, expected the same number, and output channels that \
-                     are a multiple of the groups",
+                    "conv2d: x [1, 2, 4, 4] has 2 channels and w [3, 4, 3, 3] is for 4 in each of 1 group, expected the same number, and output \
+                     channels that are a multiple of the groups",
                 ),
                 Shape(
                     conv2d(&x, &w, None, plain.dilation(2)),

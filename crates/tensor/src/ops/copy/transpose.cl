@@ -6,8 +6,8 @@
  * Tiles and b are counted in 32 bits, or with WIDE 1 in 64 if there are more: GPUs divide 64-bit numbers slowly.
  *
  * GPUs: group (i, j, k) of (32, WG / 32) items moves tile i of the rows and j of the columns of number k of b, and every further tile at the
- * distance of the grid. Tiles go through local memory, so that both sides are accessed in order. A tile has SIDE × SIDE elements. An item issues all its
- * loads before its first store. BATCH 0: b is one.
+ * distance of the grid. Tiles go through local memory, so that both sides are accessed in order. A tile has SIDE × SIDE elements. An item issues
+ * all its loads before its first store. BATCH 0: b is one.
  *
  * CPUs: item g moves a run of tiles of DOWN × ACROSS elements, down r, so that each column of x is read in order. A tile is transposed into
  * local memory in blocks of 8 × 8 that shuffle in registers, and is stored by whole rows. Rows are far apart in x and in y, often by a power of
