@@ -36,7 +36,7 @@ fn picked(x: &Tensor, axis: usize, ids: impl Iterator<Item = usize>) -> Result<T
 /// Reverses the elements of axes.
 ///
 /// # Errors
-/// `Shape` if an axis does not exist; `DType` if x does not have floats.
+/// `Shape` if an axis does not exist; `DType` if x does not have a float type.
 pub fn flip(x: &Tensor, axes: &[isize]) -> Result<Tensor> {
     axes.iter().try_fold(x.clone(), |x, axis| {
         let axis = x.shape().axis("flip", *axis)?;

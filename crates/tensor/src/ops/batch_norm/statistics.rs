@@ -8,7 +8,7 @@ use crate::ops::prelude::*;
 /// [`batch_norm`](super::batch_norm), which are computed in the same order.
 ///
 /// # Errors
-/// `Shape` if x has fewer than two axes or no element; `DType` if x does not have floats.
+/// `Shape` if x has fewer than two axes or no element; `DType` if x does not have a float type.
 pub fn batch_statistics(x: &Tensor) -> Result<Tensor> {
     super::check_channels(BatchStatistics::NAME, x, &[])?;
     check::same_float(BatchStatistics::NAME, &[("x", x)])?;

@@ -65,7 +65,7 @@ impl Tensor {
     /// rounding errors, so the error does not grow with the length of the axis.
     ///
     /// # Errors
-    /// `Shape` if the axis does not exist; `DType` if x does not have floats.
+    /// `Shape` if the axis does not exist; `DType` if x does not have a float type.
     pub fn cumsum(&self, axis: isize) -> Result<Self> {
         let axis = self.shape().axis("cumsum", axis)?.cast_signed();
         let last = -1;

@@ -21,7 +21,7 @@ pub fn dropout(x: &Tensor, probability: f32, generator: &mut Generator) -> Resul
 /// Applies dropout with an existing mask.
 ///
 /// # Errors
-/// `DType` if x does not have floats.
+/// `DType` if x does not have a float type.
 pub fn masked(x: &Tensor, mask: DropMask) -> Result<Tensor> {
     check::float("dropout", "x", x)?;
     if mask.probability == 0.0 {

@@ -62,7 +62,7 @@ impl Gate {
 /// Computes `act(g) * u` `(.., N)` from x `(.., 2N)`, a gate g of N elements followed by a value u of N.
 ///
 /// # Errors
-/// `Shape` if the last axis is odd; `DType` if x does not have floats.
+/// `Shape` if the last axis is odd; `DType` if x does not have a float type.
 pub fn gated(x: &Tensor, gate: Gate) -> Result<Tensor> {
     check::float("gated", "x", x)?;
     if x.shape().rank() == 0 || !x.shape().last().is_multiple_of(2) {

@@ -10,7 +10,7 @@ use launch::Axis;
 /// An invalid index gives NaN. The gradient is summed in the order of the positions.
 ///
 /// # Errors
-/// `Shape` if the axes do not fit; `DType` if x does not have floats or ids are not integers.
+/// `Shape` if the axes do not fit; `DType` if x does not have a float type or ids are not integers.
 pub fn gather(x: &Tensor, axis: isize, ids: &Tensor) -> Result<Tensor> {
     let axis = checked("gather", x, axis, ids)?;
     let mut window = x.clone();

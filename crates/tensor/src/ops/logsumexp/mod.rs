@@ -85,7 +85,7 @@ impl Tensor {
     /// -infinity.
     ///
     /// # Errors
-    /// `Shape` for an axis that x does not have; `DType` if x does not have floats.
+    /// `Shape` for an axis that x does not have; `DType` if x does not have a float type.
     pub fn logsumexp(&self, axis: isize) -> Result<Self> {
         check::float("logsumexp", "x", self)?;
         let axis = self.shape().axis("logsumexp", axis)?;

@@ -10,7 +10,7 @@ mod window;
 /// is NaN if the window contains one. The gradient goes to the first of equal pixels. The result is stored with channels last.
 ///
 /// # Errors
-/// `Shape` if windows do not fit, or the padding is above half a window; `DType` if x does not have floats.
+/// `Shape` if windows do not fit, or the padding is above half a window; `DType` if x does not have a float type.
 pub fn max_pool2d(x: &Tensor, windows: Windows) -> Result<Tensor> {
     MaxPool2d { windows }.apply([x])
 }

@@ -15,7 +15,7 @@ static KERNEL: Kernel = Kernel::new("rope", cl_file!("rope.cl"))
 ///
 /// # Errors
 /// `Shape` if R is above `size`, the heads are wider than N, or the number of rows in the tables differs from the number of tokens in x; `DType` if
-/// x does not have floats or a table is not f32.
+/// x does not have a float type or a table is not f32.
 pub fn rope(x: &Tensor, cosines: &Tensor, sines: &Tensor, heads: usize, size: usize) -> Result<Tensor> {
     check::float("rope", "x", x)?;
     for (name, table) in [("cosines", cosines), ("sines", sines)] {
