@@ -35,8 +35,8 @@ mod threads;
 
 pub(crate) use copy::copy as copied;
 
-/// Returns the work-items that share a row of `n` elements: one on CPUs; on GPUs enough for about four vectors each, from one hardware group to
-/// 512.
+/// Returns the work-items that share a row of `n` elements: one on CPUs; on GPUs enough for about four vectors each, at least a hardware group
+/// and at most 512.
 pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
     if device.capabilities().is_cpu() {
         return 1;

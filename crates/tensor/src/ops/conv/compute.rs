@@ -95,8 +95,8 @@ pub(super) fn forward_into(
     CONV.run(&gather(g, x, &view(g, &w), (bias.as_ref(), tree), y))
 }
 
-/// Computes the gradient of the image, or a transposed convolution: dy `(N, places, places, G O)`, w `(G O, C, I, J)`, bias `(G C)` → `(N, H, W, G
-/// C)`. There is one launch per class of pixels that the same taps reach.
+/// Computes the gradient of the image, or a transposed convolution: dy `(N, places, places, G O)`, w `(G O, C, I, J)`, bias `(G C)` →
+/// `(N, H, W, G C)`. There is one launch per class of pixels that the same taps reach.
 pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let [h, width] = g.sides;
     let shape = [g.batch, h.image, width.image, g.groups * g.image];

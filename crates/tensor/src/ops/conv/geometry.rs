@@ -63,8 +63,8 @@ impl Side {
         }
     }
 
-    /// Returns the mapping from the positions back to the image, for each class of pixels: pixel `h` and tap `t` use position `(h + padding - t *
-    /// dilation) / stride`, if this is an integer.
+    /// Returns the mapping from the positions back to the image, for each class of pixels: pixel `h` and tap `t` use position
+    /// `(h + padding - t * dilation) / stride`, if this is an integer.
     pub fn backward(&self) -> Vec<Phase> {
         let (stride, padding) = (self.stride, self.padding);
         let every = stride / gcd(stride, self.dilation);

@@ -14,8 +14,9 @@ pub struct ConvTranspose2dOptions {
     pub output_padding: [usize; 2],
 }
 
-/// Computes a transposed convolution: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')` with `H' = (H - 1) stride - 2
-/// padding + dilation (I - 1) + output_padding + 1`, like PyTorch's `conv_transpose2d`. The result is stored with channels last.
+/// Computes a transposed convolution: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')` with
+/// `H' = (H - 1) stride - 2 padding + dilation (I - 1) + output_padding + 1`, like PyTorch's `conv_transpose2d`. The result is stored with channels
+/// last.
 ///
 /// # Errors
 /// `Shape` if channels, groups or options do not fit; `DType` if the operands are not floats of one type.

@@ -21,8 +21,8 @@ static KERNEL: Kernel = Kernel::new("experts", cl_file!("experts.cl"))
 /// Expert weights: stacked gate and value maps (E, 2H, C), gates before values, and down maps (E, C, H).
 pub type ExpertMaps<'a> = [&'a Tensor; 2];
 
-/// Computes `Σ weight * down(act(gate x) * up x)` over the slots of each token, in order: x `(.., C)`, ids u32 or i32 and weights `(.., K)` → `(..,
-/// C)`. An invalid id adds nothing. Gradients flow to x, the weights and the experts' maps; an expert without tokens gets zeros.
+/// Computes `Σ weight * down(act(gate x) * up x)` over the slots of each token, in order: x `(.., C)`, ids u32 or i32 and weights `(.., K)` →
+/// `(.., C)`. An invalid id adds nothing. Gradients flow to x, the weights and the experts' maps; an expert without tokens gets zeros.
 ///
 /// # Errors
 /// `Shape` if C, H, E, K or the axes before the last differ; `DType` if ids are not indices or the others are not floats of one type; `Unsupported`

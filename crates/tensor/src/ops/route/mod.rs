@@ -11,8 +11,8 @@ pub(super) static KERNEL: Kernel =
 pub const MOST_EXPERTS: usize = 1024;
 
 /// Computes weights `(.., K)` and expert ids `(.., K)` u32 from logits `(.., E)`, the largest logit first, and among equal logits the lowest index
-/// first. A weight is the logit's share of the softmax over all E; with `renormalise`, over the K chosen ones, so that a token's weights add up to
-/// 1. The softmax is f32. Gradients flow from the weights into the logits.
+/// first. A weight is the logit's share of the softmax over all E; with `renormalise`, over the K chosen ones, so that the weights of a token add
+/// up to 1. The softmax is f32. Gradients flow from the weights into the logits.
 ///
 /// # Errors
 /// `Shape` if E is below K, or K is 0; `Unsupported` for more than [`MOST_EXPERTS`]; `DType` if logits are not floats.

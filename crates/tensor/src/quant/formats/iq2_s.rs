@@ -1,5 +1,5 @@
-//! IQ2_S: blocks of 256. Group k of 8 uses the point of 1024 whose low eight bits are `qs[k]` and whose upper two are those of `qh[k / 4]` from `2
-//! * (k % 4)`. Its eight signs are `signs[k]`, and its factor is that of IQ2_XS.
+//! IQ2_S: blocks of 256. Group k of 8 uses the point of 1024 whose low eight bits are `qs[k]` and whose upper two are those of `qh[k / 4]` from
+//! `2 * (k % 4)`. Its eight signs are `signs[k]`, and its factor is that of IQ2_XS.
 
 use crate::quant::format::{Format, f16_at};
 use crate::quant::grids::IQ2_S_POINTS;

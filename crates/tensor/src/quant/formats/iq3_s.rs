@@ -1,6 +1,6 @@
-//! IQ3_S: blocks of 256. Group k of 8 uses two points of 512, four elements each. Their low eight bits are `qs[2k]` and `qs[2k + 1]`; the bits `2 *
-//! (k % 4)` and `2 * (k % 4) + 1` of `qh[k / 4]` are their ninth bits. Eight signs are `signs[k]`, the factor is `d * (1 + 2n)`, n the nibble k / 4
-//! % 2 of `scales[k / 8]`.
+//! IQ3_S: blocks of 256. Group k of 8 uses two points of 512, four elements each. Their low eight bits are `qs[2k]` and `qs[2k + 1]`; the bits
+//! `2 * (k % 4)` and `2 * (k % 4) + 1` of `qh[k / 4]` are their ninth bits. Eight signs are `signs[k]`, the factor is `d * (1 + 2n)`, n the nibble
+//! k / 4 % 2 of `scales[k / 8]`.
 
 use crate::quant::format::{Format, f16_at};
 use crate::quant::grids::IQ3_S_POINTS;

@@ -1,8 +1,8 @@
 //! TQ1_0: blocks of 256 elements that are -1, 0 or 1 times `d`. An element is `d * (t - 1)`, t a digit of base 3.
 //!
-//! A byte b has five digits: the number that they form, times 256/243 and rounded up, so that digit n is the integer part of `3 * (b * 3^n mod 256)
-//! / 256`. `qs[..32]` have elements 0 to 159: digit n of byte k is element `32 * n + k`. `qs[32..]` have the next 80 in the same way by 16, and
-//! `qh` the last 16 by 4, with four digits each and 0 as the fifth.
+//! A byte b has five digits: the number that they form, times 256/243 and rounded up, so that digit n is the integer part of
+//! `3 * (b * 3^n mod 256) / 256`. `qs[..32]` have elements 0 to 159: digit n of byte k is element `32 * n + k`. `qs[32..]` have the next 80 in the
+//! same way by 16, and `qh` the last 16 by 4, with four digits each and 0 as the fifth.
 
 use crate::quant::format::{Format, f16_at, put_f16};
 use crate::quant::parts::ternary::digits;
