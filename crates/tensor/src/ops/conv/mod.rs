@@ -17,7 +17,8 @@ mod geometry;
 mod transposed;
 
 /// Computes a convolution: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`
-/// with `H' = (H + 2 padding - dilation (I - 1) - 1) / stride + 1`. It is the cross-correlation of PyTorch's `conv2d`. The result is stored with channels last.
+/// with `H' = (H + 2 padding - dilation (I - 1) - 1) / stride + 1`. It is the cross-correlation of PyTorch's `conv2d`. The result is stored with
+/// channels last.
 ///
 /// # Errors
 /// `Shape` if channels, groups or the kernel do not fit; `DType` if the operands are not floats of one type.
