@@ -238,7 +238,7 @@ class Tensor:
     def gelu(self) -> Tensor:
         """`x · Φ(x)` with the error function (Hendrycks and Gimpel 2016)."""
     def gelu_tanh(self) -> Tensor:
-        """GELU by its tanh approximation, as GPT-2 uses it."""
+        """GELU by its tanh approximation, as in GPT-2."""
     def abs(self) -> Tensor:
         """`|x|`."""
     def square(self) -> Tensor:
@@ -258,9 +258,9 @@ class Tensor:
     def pow_scalar(self, s: _Number) -> Tensor:
         """`x^s`."""
     def leaky_relu(self, slope: _Number) -> Tensor:
-        """x where it is positive, else `x · slope`."""
+        """x if it is positive, otherwise `x · slope`."""
     def elu(self, alpha: _Number) -> Tensor:
-        """x where it is positive, else `alpha · (e^x - 1)`."""
+        """x if it is positive, otherwise `alpha · (e^x - 1)`."""
     def softplus(self) -> Tensor:
         """`log(1 + e^x)`."""
     def hard_swish(self) -> Tensor:
@@ -268,117 +268,117 @@ class Tensor:
     def mish(self) -> Tensor:
         """`x · tanh(log(1 + e^x))` (Misra 2019)."""
     def clamp(self, low: _Number, high: _Number) -> Tensor:
-        """x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds."""
+        """x clamped to `low` and `high`; `high` if they cross, and NaN if one of the three is NaN. The gradient is 0 outside and at the bounds."""
     def sub_scalar(self, s: _Number) -> Tensor:
         """`x - s`."""
     def div_scalar(self, s: _Number) -> Tensor:
         """`x / s`."""
     def maximum(self, b: Tensor) -> Tensor:
-        """The larger of both, NaN where one is; the shapes broadcast. Equal elements share the gradient."""
+        """The larger of both, or NaN if one is NaN; the shapes broadcast. Equal elements share the gradient."""
     def minimum(self, b: Tensor) -> Tensor:
-        """The smaller of both, NaN where one is; the shapes broadcast. Equal elements share the gradient."""
+        """The smaller of both, or NaN if one is NaN; the shapes broadcast. Equal elements share the gradient."""
     def contiguous(self) -> Tensor:
-        """The same elements, in order from where a kernel can take them. Copies only where it must."""
+        """The same elements, contiguous and at an offset that every kernel can bind. Copies only if necessary."""
     def slice(self, axis: int, start: int, end: int) -> Tensor:
         """Elements `start..end` of an axis; a negative axis counts from the end. No copy."""
     def sum_f32(self, axes: _Ints = (), keep: bool = False) -> Tensor:
-        """The sum, stored as f32 whatever x is stored in."""
+        """The sum, stored as f32 for every type of x."""
     def sum_to(self, shape: _Ints) -> Tensor:
-        """Sums away the axes that broadcasting from `shape` added or repeated."""
+        """Sums over the axes that broadcasting from `shape` added or repeated."""
     def layer_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
-        """Layer normalisation over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type."""
+        """Layer normalization over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type."""
     def rms_norm(self, gamma: Tensor, eps: _Number = 1e-05) -> Tensor:
-        """Root-mean-square normalisation over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`."""
+        """Root-mean-square normalization over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`."""
     def residual_layer_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor]:
-        """x itself and its layer_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass."""
+        """x itself and its layer_norm, for the start of a residual branch: both gradients of x are added in one pass."""
     def residual_rms_norm(self, gamma: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor]:
-        """x itself and its rms_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass."""
+        """x itself and its rms_norm, for the start of a residual branch: both gradients of x are added in one pass."""
     def embedding(self, ids: Tensor) -> Tensor:
-        """Rows of a table by number: table `(V, C)`, ids u32 or i32 → ids' shape with an axis of C behind. An id outside of the table gives a row of NaN, and no gradient."""
+        """Rows of a table by index: table `(V, C)`, ids u32 or i32 → the shape of ids followed by an axis of C. An id outside of the table gives a row of NaN, and no gradient."""
     def cross_entropy(self, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", overwrite_logits: bool = False) -> Tensor:
-        """Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with `reduction` "none". Rows whose target is `ignore_index` count for nothing; `label_smoothing` is the share of the target's probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may take the logits' memory."""
+        """Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with `reduction` "none". Rows with target `ignore_index` are ignored; `label_smoothing` is the share of the target's probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may overwrite the logits."""
     def linear_cross_entropy(self, weight: Tensor, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, chunk: Optional[int] = None) -> Tensor:
-        """Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`, whose logits never are in memory together: they are made `chunk` rows at a time, a power of two of at least 256, chosen where none is given."""
+        """Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`. The logits are never in memory all at once: they are computed `chunk` rows at a time, a power of two of at least 256, by default chosen automatically."""
     def softmax(self, axis: int = -1) -> Tensor:
-        """`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of -infinity alone gives NaN."""
+        """`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of only -infinity gives NaN."""
     def log_softmax(self, axis: int = -1) -> Tensor:
         """`x - log(sum(exp(x)))` over an axis, which keeps digits that softmax and log would lose."""
     def logsumexp(self, axis: int = -1) -> Tensor:
-        """`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity."""
+        """`log(sum(exp(x)))` over an axis, which is removed. An empty axis, or only -infinity, gives -infinity."""
     def where_cond(self, a: Tensor, b: Tensor) -> Tensor:
-        """`a` where the mask is not 0, else `b`. All broadcast; a and b have one type."""
+        """`a` where the mask is not 0, otherwise `b`. All broadcast; a and b have one type."""
     def tril(self, diagonal: int = 0) -> Tensor:
         """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
     def masked_fill(self, mask: Tensor, value: _Number) -> Tensor:
-        """`value` where the mask is not 0, else x; the mask broadcasts to its shape."""
+        """`value` where the mask is not 0, otherwise x; the mask broadcasts to its shape."""
     def split(self, lengths: _Ints, axis: int = 0) -> Tuple[Tensor, ...]:
-        """Views of these lengths along an axis, in order; they add up to its size."""
+        """Views of these lengths along an axis, in order; they must add up to its size."""
     def chunk(self, count: int, axis: int = 0) -> Tuple[Tensor, ...]:
         """`count` views of equal length along an axis."""
     def topk(self, k: int) -> Tuple[Tensor, Tensor]:
-        """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. The gradient of a value is that of its element."""
+        """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first, and among equal elements the lowest index first; a NaN is larger than any number. The gradient of a value flows to its element."""
     def sort(self, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
-        """Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger than any number."""
+        """Sorts the elements of an axis; also returns their indices, u32. Equal elements keep their order, also with `descending`; a NaN is larger than any number."""
     def cumsum(self, axis: int = -1) -> Tensor:
-        """Sums of all elements of an axis up to and with each. Rounding errors are carried along, so the error does not grow with the length."""
+        """Cumulative sums: of all elements of an axis up to and including each. Rounding errors are compensated, so the error does not grow with the length."""
     def gather(self, ids: Tensor, axis: int = -1) -> Tensor:
-        """Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number outside of the axis gives NaN."""
+        """Elements of an axis by index: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have the axes of x, none but `axis` longer; an invalid index gives NaN."""
     def scatter(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
-        """x with elements replaced by number along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, by the last position that names the element. A number outside of the axis changes nothing."""
+        """x with elements replaced by index along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, from the last position that names the element. An invalid index changes nothing."""
     def scatter_add(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
-        """x with `source` added by number along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, f32 sums in the order of positions, the same bits every time. A number outside of the axis adds nothing."""
+        """x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of positions, so the bits are always the same. An invalid index adds nothing."""
     def multinomial(self, samples: int, seed: Optional[int] = None, offset: int = 0) -> Tensor:
-        """`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
+        """Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is proportional to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
     def choose(self, rules: Tensor, words: Tensor, state: Tensor, *, bias: Optional[Tensor] = None, candidates: int, advance: bool = True) -> Tensor:
-        """The next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state of the engine, which with `advance` moves on; `bias` `(V)` f32 is added to the logits. No gradient."""
+        """Samples the next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state of the engine, which `advance` updates; `bias` `(V)` f32 is added to the logits. No gradient."""
     def dropout(self, probability: _Number = 0.5, seed: Optional[int] = None, offset: int = 0) -> Tensor:
-        """Elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014). The backward draws the same mask again."""
+        """Sets elements to 0 with a given probability, and scales the others to keep the mean (Srivastava et al. 2014). The backward draws the same mask again."""
     def attention(self, k: Tensor, v: Tensor, causal: bool = False, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, dropout: _Number = 0.0, seed: Optional[int] = None, offset: int = 0) -> Tensor:
-        """Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, D)`. Query head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, of those only the last `window`. `scale` is 1/√D where it is not given; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops probabilities."""
+        """Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, D)`. Query head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, with `window` only the last ones. `scale` is 1/√D by default; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops probabilities."""
     def attention_qkv(self, heads: int, kv_heads: Optional[int] = None, causal: bool = False, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, dropout: _Number = 0.0, seed: Optional[int] = None, offset: int = 0) -> Tensor:
-        """attention of a packed projection: qkv `(B, T, (H + 2 KH) D)`, which holds H query heads, KH key heads and KH value heads → `(B, T, H D)`. KH is H where it is not given. Nothing is copied."""
+        """attention of a packed projection: qkv `(B, T, (H + 2 KH) D)` with H query heads, KH key heads and KH value heads → `(B, T, H D)`. KH is H by default. Nothing is copied."""
     def decode_attention(self, cache: Tensor, position: Tensor, *, cosines: Optional[Tensor] = None, sines: Optional[Tensor] = None, query: Optional[Tensor] = None, key: Optional[Tensor] = None, pages: Optional[Tensor] = None, heads: int, kv_heads: Optional[int] = None, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, eps: _Number = 1e-06, unit_offset: bool = False) -> Tensor:
-        """A step of decoding: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalised before that, and with `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient."""
+        """A decoding step: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalized before that, and with `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient."""
     def decode_embedding(self, ids: Tensor, positions: Optional[Tensor] = None, position: Optional[Tensor] = None, scale: _Number = 1.0) -> Tensor:
-        """Vectors of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` `(P, C)` are places and `position`, u32 `(1)` or `(B)`, the tokens before. No gradient."""
+        """Embeddings of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` `(P, C)` are position embeddings and `position`, u32 `(1)` or `(B)`, the number of earlier tokens. No gradient."""
     def cache_append(self, cache: Tensor, pages: Tensor, first: int) -> Tensor:
-        """Writes rows x `(N, 2 KH, D)` to places `first..first + N` of a text, whose pages, u32 `(M)`, lie in a cache `(P, page, 2 KH, D)`, and gives the cache. No gradient."""
+        """Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text, whose pages, u32 `(M)`, are in a cache `(P, page, 2 KH, D)`, and returns the cache. No gradient."""
     def cache_gather(self, pages: Tensor, first: int, count: int, size: int, dtype: _DTypeLike) -> Tensor:
         """Rows `first..first + count` of a text `(count, 2 KH, D)` from its pages in a cache, in `dtype`; heads have `size` elements. No gradient."""
     def rope(self, cosines: Tensor, sines: Tensor, heads: int, size: int) -> Tensor:
-        """Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row holds heads of `size` elements; of the first `heads` of them the first R elements turn, element i with element `i + R/2`. The rest is copied."""
+        """Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row consists of heads of `size` elements. In each of the first `heads` heads, the first R elements are rotated, element i with element `i + R/2`. The rest is copied."""
     def gated(self, gate: Literal["silu", "gelu_tanh", "gelu", "relu"] = "silu") -> Tensor:
-        """Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements and a value u of N behind it → `act(g) * u` `(.., N)`."""
+        """Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements followed by a value u of N → `act(g) * u` `(.., N)`."""
     def route(self, k: int, renormalise: bool = False) -> Tuple[Tensor, Tensor]:
         """Routing of a sparse mixture of experts: logits `(.., E)` → weights `(.., k)` and expert ids `(.., k)`, u32, the largest logit first. A weight is the logit's share of the softmax over all E, with `renormalise` over the k chosen ones."""
     def balance_loss(self, k: int) -> Tensor:
-        """The loss that keeps experts equally busy (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an f32 scalar, k where experts are equally busy."""
+        """The loss that balances the load of experts (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an f32 scalar, which is k if all experts are equally busy."""
     def experts(self, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, gate: Literal["silu", "gelu_tanh", "gelu", "relu"] = "silu") -> Tensor:
-        """The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their gate and value maps stacked (E, 2H, C) and maps back (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`."""
+        """The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their stacked gate and value maps (E, 2H, C) and down maps (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`."""
     def linear(self, w: Tensor, bias: Optional[Tensor] = None) -> Tensor:
         """Linear map: x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`."""
     def conv2d(self, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1) -> Tensor:
-        """Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and dilation are one number or one for each axis; the images may lie in any order in memory, and the result's channels are neighbours."""
+        """Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and dilation are one number or one per axis; images may have any strides, and the result is stored with channels last."""
     def conv1d(self, w: Tensor, bias: Optional[Tensor] = None, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> Tensor:
         """Cross-correlation of sequences: x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`."""
     def conv_transpose2d(self, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1, output_padding: _Ints = (0,)) -> Tensor:
-        """Transposed convolution of images: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')`, the gradient of conv2d's image. Stride, padding, dilation and output_padding are one number or one for each axis."""
+        """Transposed convolution of images: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')`, the gradient of conv2d's image. Stride, padding, dilation and output_padding are one number or one per axis."""
     def max_pool2d(self, size: _Ints, stride: _Ints = (), padding: _Ints = (0,), dilation: _Ints = (1,)) -> Tensor:
-        """Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given), padding and dilation are one number or one for each axis; NaN where one is in a window; the first of equal pixels has the gradient."""
+        """Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (by default the size), padding and dilation are one number or one per axis. A window with a NaN gives NaN; the first of equal pixels gets the gradient."""
     def adaptive_max_pool2d(self, output: _Ints) -> Tensor:
-        """Maxima of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
+        """Maxima of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`."""
     def avg_pool2d(self, size: _Ints, stride: _Ints = (), padding: _Ints = (0,), include_pad: bool = True) -> Tensor:
-        """Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or one for each axis; pixels of the padding count as zeros unless `include_pad` is false."""
+        """Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (by default the size) and padding are one number or one per axis; pixels of the padding count as zeros unless `include_pad` is false."""
     def adaptive_avg_pool2d(self, output: _Ints) -> Tensor:
-        """Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
+        """Means of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`."""
     def batch_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05, activation: Literal["none", "relu", "relu6"] = "none") -> Tuple[Tensor, Tensor, Tensor]:
-        """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
+        """Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; also returns the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
     def batch_norm_inference(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
-        """Batch normalisation by given means and variances `(C)` of the channels, f32, for inference."""
+        """Batch normalization by given means and variances `(C)` of the channels, f32, for inference."""
     def group_norm(self, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
-        """Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. As many groups as channels is instance normalisation."""
+        """Group normalization: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. One channel per group is instance normalization."""
     def instance_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
-        """Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`."""
+        """Instance normalization: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`."""
     def batch_statistics(self) -> Tensor:
         """Mean and variance (divided by the number of elements) of each channel of x `(N, C, ..)`, f32 `(2, C)`."""
     def add_relu(self, b: Tensor) -> Tensor:
@@ -388,23 +388,23 @@ class Tensor:
     def linear_residual(self, x: Tensor, w: Tensor) -> Tensor:
         """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)` → `residual + x w`."""
     def feed_forward(self, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, recompute: bool = False) -> Tensor:
-        """Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh approximation. With `recompute` the backward makes the GELU's result again instead of keeping it."""
+        """Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh approximation. With `recompute` the backward recomputes the GELU's result instead of saving it."""
     def fused_linear(self, w: Tensor, gamma: Optional[Tensor] = None, beta: Optional[Tensor] = None, bias: Optional[Tensor] = None, residual: Optional[Tensor] = None, eps: _Number = 1e-05, unit_offset: bool = False, activation: Literal["none", "silu", "gelu_tanh", "gelu", "relu"] = "none", by_gate: bool = False) -> Tensor:
-        """A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is `(K, 2N)`, and the activation of its first half multiplies the second."""
+        """A linear map fused with its neighbors in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. `gamma` `(K)` selects a root-mean-square norm, with `beta` a layer norm; with `unit_offset` the factor is 1 + gamma. With `by_gate` w is `(K, 2N)`, and the activation of the first half multiplies the second half."""
     def index_select(self, ids: Tensor, axis: int = 0) -> Tensor:
-        """Elements `ids` `(M)` of an axis, in their order; an index outside of it gives NaN."""
+        """Selects elements `ids` `(M)` of an axis, in their order; an invalid index gives NaN."""
     def flip(self, axes: _Ints) -> Tensor:
-        """Axes in the opposite order of their elements."""
+        """Reverses the elements of axes."""
     def roll(self, shift: int, axis: int = -1) -> Tensor:
-        """Elements of an axis moved on by `shift`; those that leave it come in at the other end."""
+        """Moves the elements of an axis by `shift`; elements that leave it reappear at the other end."""
     def pad(self, amounts: _Ints, value: _Number = 0.0, mode: Literal["constant", "reflect", "replicate"] = "constant") -> Tensor:
-        """Elements around the last axes: two amounts for each, before and after, of the last axis first. They are `value`, or those of x mirrored at its ends (`reflect`), or its first and last one (`replicate`)."""
+        """Pads the last axes: two amounts per axis, before and after, starting with the last axis. The padding is `value`, or the elements of x mirrored at its ends (`reflect`), or its first and last element (`replicate`)."""
     def one_hot(self, classes: int) -> Tensor:
-        """Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0."""
+        """One-hot rows: numbers below `classes`, of any shape → f32 with a further axis of `classes`: 1 at the number, otherwise 0."""
     def triu(self, diagonal: int = 0) -> Tensor:
         """The upper triangle of the last two axes: 0 where `column < row + diagonal`."""
     def interpolate(self, size: _Ints, mode: Literal["nearest", "bilinear"] = "nearest", align_corners: bool = False) -> Tensor:
-        """The last two axes `(.., H, W)` brought to `size`, by the nearest pixel or between the nearest two of each axis; with `align_corners` pixels are the corners of a grid."""
+        """Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis; with `align_corners` pixels are the corners of a grid."""
     def mse_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
         """`(x - target)²`: the mean, the sum, or each element's."""
     def l1_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
@@ -414,9 +414,9 @@ class Tensor:
     def bce_with_logits(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
         """Binary cross entropy of `sigmoid(x)` and targets from 0 to 1, by a formula that keeps its digits."""
     def kl_div(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
-        """Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
+        """Kullback-Leibler divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
     def nll_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean", ignore_index: Optional[int] = -100) -> Tensor:
-        """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows whose class is `ignore_index` count for nothing."""
+        """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows with class `ignore_index` are ignored."""
     # End of what is made.
 
 @final

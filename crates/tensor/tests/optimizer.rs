@@ -228,8 +228,8 @@ fn mistakes_are_named() {
     assert!(update.report().is_err());
     let failed = |entries| Update::new(Arc::new(ADAMW), entries, None).err().unwrap().message().to_owned();
     let twice = failed(entries(&[params[0].clone(), params[0].clone()], 0.0));
-    assert!(twice.contains("wte.weight and wte.weight are the same memory"), "{twice}");
-    assert!(failed(Vec::new()).contains("no parameters"));
+    assert!(twice.contains("wte.weight and wte.weight share memory"), "{twice}");
+    assert!(failed(Vec::new()).contains("expected at least one parameter"));
     let view = params[0].detach().transpose(0, 1).unwrap().parameter("view");
-    assert!(failed(entries(&[view], 0.0)).contains("view is a view with gaps"));
+    assert!(failed(entries(&[view], 0.0)).contains("view is a non-contiguous view"));
 }

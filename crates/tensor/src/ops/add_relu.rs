@@ -1,17 +1,17 @@
-//! A sum and its rectifier in one pass: what ends a residual block (He et al. 2015).
+//! A sum followed by ReLU in one pass, as at the end of a residual block (He et al. 2015).
 
 use super::elementwise::map_as_they_lie;
 use super::prelude::*;
 
-/// `max(a + b, 0)` of two tensors of one shape. Both have the same gradient, which is made once.
+/// Computes `max(a + b, 0)` of two tensors of one shape. Both have the same gradient, which is computed once.
 ///
 /// # Errors
-/// `Shape` or `DType` where both differ.
+/// `Shape` or `DType` if they differ.
 pub fn add_relu(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     check::same_float("add_relu", &[("a", a), ("b", b)])?;
     if a.shape() != b.shape() {
         return Err(Error::shape(format!(
-            "add_relu: b has shape {}, expected {}, that of a",
+            "add_relu: b has shape {}, expected {}, the shape of a",
             b.shape(),
             a.shape()
         )));
@@ -19,13 +19,13 @@ pub fn add_relu(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     AddRelu.apply([a, b])
 }
 
-/// See [`add_relu`].
+/// Operation of [`add_relu`].
 #[derive(Clone)]
 pub struct AddRelu;
 
 impl Op<2> for AddRelu {
     const NAME: &'static str = "add_relu";
-    /// The result.
+    /// The result of the forward.
     type Saved = Tensor;
     fn forward(&self, [a, b]: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
         let y = "x0 + x1 < 0.0f ? (FV)(0.0f) : x0 + x1";

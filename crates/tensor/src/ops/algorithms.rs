@@ -1,9 +1,9 @@
-//! Tables of algorithms: the ways to do one job, of which each row lies in a file of its own with its kernel.
+//! Tables of algorithms: the ways to do one job. Each row is in a separate file, with its kernel.
 //!
-//! A row says whether it takes a request and, if not, why; how long it would take, with the plan behind that estimate; and runs the plan.
-//! The cheapest row that takes a request and passes its self-test is chosen, once for each kind of request on a device. One that
-//! `netcl tune` measured as faster for the class of shapes, that `NETCL_PREFER` names or that the self-test tries goes first where it
-//! takes the request.
+//! A row says whether it supports a request and, if not, why. It estimates its time together with a plan, and runs that plan. The table chooses the
+//! cheapest row that supports a request and passes its self-test, once per kind of request on a device. A preferred row comes first if it supports
+//! the request: the one that `netcl tune` measured as fastest for this class of shapes, that `NETCL_PREFER` names, or that the self-test is
+//! testing.
 
 use super::prelude::*;
 use netcl_device::ErrorKind;
@@ -15,53 +15,53 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What the rows of a table do.
+/// A job that the rows of a table can do.
 pub(in crate::ops) trait Job: Sized + 'static {
-    /// What is computed: sizes, options, where operands lie and where results go.
+    /// The problem: sizes, options, layouts of operands, destinations of results.
     type Request<'a>;
-    /// How a row shares a request out.
+    /// A row's division of a request.
     type Plan: Clone + Debug + Send + Sync + 'static;
-    /// What it returns beside the results that the request names.
+    /// Results in addition to those that the request names.
     type Output;
-    /// All of a request that a decision may depend on.
+    /// All properties of a request that a decision may depend on.
     type Signature: Eq + Hash + Send + Sync + 'static;
 
-    /// Where it is computed.
+    /// Returns the device of the request.
     fn device<'r>(request: &'r Self::Request<'_>) -> &'r Device;
-    /// Class of shapes for which `netcl tune` finds the fastest row; not 0.
+    /// Returns the class of shapes for which `netcl tune` finds the fastest row; not 0.
     fn class(request: &Self::Request<'_>) -> u64;
-    /// See [`Job::Signature`].
+    /// Returns the properties in [`Job::Signature`].
     fn signature(request: &Self::Request<'_>) -> Self::Signature;
-    /// Sizes and storage type, for errors.
+    /// Returns sizes and storage type, for errors.
     fn describe(request: &Self::Request<'_>) -> String;
-    /// Microseconds that no row can take less than.
+    /// Returns the microseconds that every row needs at least.
     fn least(_: &Self::Request<'_>) -> f64 {
         0.0
     }
 }
 
-/// A way to do a job.
+/// One way to do a job.
 pub(in crate::ops) struct Algorithm<J: Job> {
-    /// Its kernel, under whose name it is tuned, preferred, disabled and quarantined.
+    /// Its kernel. The kernel's name is used to tune, prefer, disable and quarantine it.
     pub kernel: &'static Kernel,
-    /// Whether it takes this request on this device; otherwise why not.
+    /// Checks whether it supports this request on this device; the error is the reason.
     pub supports: fn(&J::Request<'_>) -> Result<(), &'static str>,
-    /// The constants of the device model that its estimate uses.
+    /// The constants of the device model in its estimate.
     pub models: &'static [&'static Model],
-    /// Microseconds that it is estimated to take, and how it would do it. Asked only where it is supported.
+    /// Estimates its microseconds and makes its plan. Called only if the request is supported.
     pub estimate: fn(&J::Request<'_>) -> (f64, J::Plan),
-    /// Does it as planned.
+    /// Runs the plan.
     pub run: fn(&J::Request<'_>, &J::Plan) -> Result<J::Output>,
-    /// Whether small requests come out right, asked before the first use where the kernel relies on more than OpenCL promises.
+    /// Checks small requests before the first use, if the kernel relies on more than OpenCL guarantees.
     pub self_test: Option<fn(&Device) -> bool>,
 }
 
 impl<J: Job> Algorithm<J> {
-    /// The kernel's name.
+    /// Returns the kernel's name.
     pub fn name(&self) -> &'static str {
         self.kernel.name
     }
-    /// [`Algorithm::estimate`], and no less than a launch of it and [`Job::least`].
+    /// Returns [`Algorithm::estimate`], but at least the time of a launch and of [`Job::least`].
     fn priced(&self, request: &J::Request<'_>) -> (f64, J::Plan) {
         let (micros, plan) = (self.estimate)(request);
         let device = J::device(request);
@@ -71,13 +71,13 @@ impl<J: Job> Algorithm<J> {
     fn passes(&self, request: &J::Request<'_>) -> bool {
         self.self_test.is_none_or(|test| test(J::device(request)))
     }
-    /// A plan of another row was given to this one.
+    /// Returns the error for a plan that another row made.
     pub fn foreign(kernel: &Kernel) -> Error {
         Error::internal(format!("{}: a plan of another algorithm", kernel.name))
     }
 }
 
-/// How a row shares a request out, as a value of a type that only the row knows: a table of these plans takes rows with plans of their own.
+/// A row's plan, in a type that only the row knows. A table of these plans accepts rows with different plan types.
 #[derive(Clone)]
 pub(in crate::ops) struct RowPlan(Arc<dyn Planned>);
 
@@ -85,15 +85,15 @@ trait Planned: Any + Debug + Send + Sync {}
 impl<P: Any + Debug + Send + Sync> Planned for P {}
 
 impl RowPlan {
-    /// A row's own plan.
+    /// Wraps a row's plan.
     pub fn of(plan: impl Any + Debug + Send + Sync) -> Self {
         Self(Arc::new(plan))
     }
 
-    /// The plan as the row of `kernel` made it.
+    /// Returns the plan in the type of the row of `kernel`.
     ///
     /// # Errors
-    /// `Internal` where another row made it.
+    /// `Internal` if another row made the plan.
     pub fn get<P: Any>(&self, kernel: &Kernel) -> Result<&P> {
         let plan: &dyn Any = &*self.0;
         plan.downcast_ref()
@@ -107,7 +107,7 @@ impl Debug for RowPlan {
     }
 }
 
-/// The kernels of a table's rows, for [`Table::new`].
+/// Returns the kernels of a table's rows, for [`Table::new`].
 pub(in crate::ops) const fn kernels<J: Job, const N: usize>(
     rows: &[&'static Algorithm<J>; N],
 ) -> [&'static Kernel; N] {
@@ -120,23 +120,23 @@ pub(in crate::ops) const fn kernels<J: Job, const N: usize>(
     kernels
 }
 
-/// The ways to do a job; among equal estimates the first is taken.
+/// The ways to do a job. Among equal estimates the first row is chosen.
 pub(in crate::ops) struct Table<J: Job> {
     rows: &'static [&'static Algorithm<J>],
     variants: Variants,
 }
 
-/// What was decided, and among which variants.
+/// A decision, and the variants among which it was made.
 type Decided<J> = (Arc<Usable>, &'static Algorithm<J>, <J as Job>::Plan);
 
-/// Decisions of a device: finding the cheapest of hundreds of plans takes a host longer than a launch.
+/// Decisions on a device. Finding the cheapest of hundreds of plans takes longer on the host than a launch.
 struct Decisions<J: Job>(RwLock<HashMap<J::Signature, Decided<J>>>);
 
-/// Decisions from which on all are made anew: sizes that never come back would otherwise stay for ever.
+/// Maximum number of stored decisions. At this number all are discarded, so that sizes that never recur do not stay forever.
 const MOST: usize = 4096;
 
 impl<J: Job> Table<J> {
-    /// The table of the job `name`; `kernels` are those of its rows.
+    /// Builds the table of the job `name`; `kernels` are its rows' kernels.
     pub const fn new(
         name: &'static str,
         rows: &'static [&'static Algorithm<J>],
@@ -153,10 +153,10 @@ impl<J: Job> Table<J> {
         self.rows.iter().copied().find(|row| row.name() == name)
     }
 
-    /// The row that does this, and its plan.
+    /// Returns the row for this request, and its plan.
     ///
     /// # Errors
-    /// `Unsupported` with the reason of each row where none does.
+    /// `Unsupported` with each row's reason if no row supports the request.
     pub fn choose(&'static self, request: &J::Request<'_>) -> Result<(&'static Algorithm<J>, J::Plan)> {
         let usable = self.usable(request);
         let decisions = J::device(request).extension(|_| Decisions::<J>(RwLock::default()));
@@ -177,7 +177,7 @@ impl<J: Job> Table<J> {
         Ok((row, plan))
     }
 
-    /// The cheapest row that takes the request and passes its self-test.
+    /// Returns the cheapest row that supports the request and passes its self-test.
     fn cheapest(
         &self,
         request: &J::Request<'_>,
@@ -187,7 +187,7 @@ impl<J: Job> Table<J> {
         let mut found: Vec<(f64, &'static Algorithm<J>, J::Plan)> = Vec::with_capacity(self.rows.len());
         for (i, row) in rows.enumerate().filter(|(_, row)| (row.supports)(request).is_ok()) {
             let (micros, plan) = row.priced(request);
-            // What is only slower is no reason against the one that is wanted.
+            // The wanted row is used even if it is slower.
             found.push((if i == 0 && usable.wanted { f64::NEG_INFINITY } else { micros }, row, plan));
         }
         found.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -197,7 +197,7 @@ impl<J: Job> Table<J> {
     fn none(&'static self, request: &J::Request<'_>) -> Error {
         let reasons = self.explain(request).into_iter().map(|row| format!("{}: {}", row.name, row.outcome()));
         Error::unsupported(format!(
-            "{}: no algorithm takes {} on {}: {}",
+            "{}: no algorithm supports {} on {}: {}",
             self.variants.name(),
             J::describe(request),
             J::device(request).capabilities().id,
@@ -205,20 +205,20 @@ impl<J: Job> Table<J> {
         ))
     }
 
-    /// Whether this row can be used here.
+    /// Returns whether this row can be used on this device.
     pub fn has(&'static self, row: &Algorithm<J>, request: &J::Request<'_>) -> bool {
         self.usable(request).kernels.iter().any(|k| k.name == row.name())
     }
 
-    /// Whether this row can be used here and takes the request.
+    /// Returns whether this row can be used on this device and supports the request.
     pub fn takes(&'static self, row: &Algorithm<J>, request: &J::Request<'_>) -> bool {
         self.has(row, request) && (row.supports)(request).is_ok()
     }
 
-    /// Every row with its estimate, or with the reason why it does not apply.
+    /// Returns every row with its estimate, or with the reason why it does not apply.
     pub fn explain(&'static self, request: &J::Request<'_>) -> Vec<Row> {
         let device = J::device(request);
-        // First: a row that fails its self-test is in quarantine afterwards.
+        // Choose first: a row that fails its self-test is then in quarantine.
         let chosen = self.cheapest(request, &self.usable(request)).map(|(row, _)| row.name());
         let usable = self.usable(request);
         let row = |row: &&'static Algorithm<J>| {
@@ -236,14 +236,14 @@ impl<J: Job> Table<J> {
         self.rows.iter().map(row).collect()
     }
 
-    /// Does the request with the row that is chosen for it.
+    /// Runs the request with the chosen row.
     ///
     /// # Errors
-    /// As [`Table::choose`], and of launches.
+    /// Those of [`Table::choose`], and of launches.
     pub fn run(&'static self, request: &J::Request<'_>) -> Result<J::Output> {
         let (row, plan) = self.choose(request)?;
         match (row.run)(request, &plan) {
-            // One of a kernel's many texts that the driver's assembler does not like: another row takes the request.
+            // The driver's assembler rejected this compilation of the kernel: use another row.
             Err(e)
                 if row.self_test.is_some()
                     && matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) =>
@@ -256,10 +256,10 @@ impl<J: Job> Table<J> {
         }
     }
 
-    /// Does the request with the row of this name.
+    /// Runs the request with the row of this name.
     ///
     /// # Errors
-    /// `Unsupported` where it does not apply; `Internal` where there is none of this name.
+    /// `Unsupported` if it does not apply; `Internal` if no row has this name.
     pub fn with(&'static self, name: &str, request: &J::Request<'_>) -> Result<J::Output> {
         let row = self.by_name(name);
         let row =
@@ -268,7 +268,7 @@ impl<J: Job> Table<J> {
         (row.run)(request, &(row.estimate)(request).1)
     }
 
-    /// The rows that take a request, in their order, with their estimates and plans: to compare them.
+    /// Returns the rows that support a request, in the table's order, with their estimates and plans, for comparison.
     #[cfg(test)]
     pub fn all(&'static self, request: &J::Request<'_>) -> Vec<(&'static Algorithm<J>, f64, J::Plan)> {
         let rows = self.rows.iter().copied();
@@ -277,16 +277,16 @@ impl<J: Job> Table<J> {
     }
 }
 
-/// What a table says of one of its rows about a request.
+/// A table's report of one row for a request.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The kernel's name.
     pub name: &'static str,
-    /// Estimated microseconds and the plan, where it takes the request; otherwise why it does not.
+    /// Estimated microseconds and the plan if it supports the request; otherwise the reason why not.
     pub estimate: Result<(f64, String), String>,
-    /// The constants of the device model behind the estimate.
+    /// The constants of the device model in the estimate.
     pub models: &'static [&'static Model],
-    /// Whether it is the one that runs.
+    /// Whether this row runs.
     pub chosen: bool,
 }
 

@@ -1,20 +1,20 @@
-//! The loss that keeps the experts of a mixture equally busy (Fedus et al. 2021, equations 4 to 6), over the routers of all layers.
+//! The loss that balances the load of a mixture's experts (Fedus et al. 2021, equations 4 to 6), over the routers of all layers.
 
 use super::prelude::*;
 use super::route::{KERNEL, check_router, chosen, groups, launch};
 
-/// logits `(.., E)` of all layers together → `E * Σ f_e p_e`, an f32 scalar, where `f_e` is the number of rows whose K largest logits have
-/// expert e among them over the number of rows, and `p_e` the mean of its softmax over all rows. It is K where experts are equally
-/// busy. Gradients flow through `p_e` alone. Without rows it is 0.
+/// Computes the balance loss of logits `(.., E)` of all layers → `E * Σ f_e p_e`, an f32 scalar. `f_e` is the share of rows whose K largest logits
+/// include expert e, and `p_e` the mean of its softmax over all rows. The loss is K if all experts are equally busy. Gradients flow only through
+/// `p_e`. Without rows it is 0.
 ///
 /// # Errors
-/// As [`route`](super::route::route()).
+/// Those of [`route`](super::route::route()).
 pub fn balance_loss(logits: &Tensor, k: usize) -> Result<Tensor> {
     check_router("balance_loss", logits, k)?;
     BalanceLoss { k }.apply([logits])
 }
 
-/// See [`balance_loss()`].
+/// Operation of [`balance_loss()`].
 #[derive(Clone)]
 pub struct BalanceLoss {
     pub(super) k: usize,
@@ -22,7 +22,7 @@ pub struct BalanceLoss {
 
 impl Op<1> for BalanceLoss {
     const NAME: &'static str = "balance_loss";
-    /// Share of the rows that chose each expert (E), f32.
+    /// Share of the rows that chose each expert, f32 (E).
     type Saved = Tensor;
     fn forward(&self, [logits]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         let x = logits.contiguous()?;
@@ -64,8 +64,8 @@ impl Op<1> for BalanceLoss {
         Array::new([], vec![e as f64 * sum])
     }
     fn calls() -> Vec<Call> {
-        let doc = "The loss that keeps experts equally busy (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an \
-                   f32 scalar, k where experts are equally busy.";
+        let doc = "The loss that balances the load of experts (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest \
+                   choose → an f32 scalar, which is k if all experts are equally busy.";
         let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", Kind::Int);
         vec![call.run(|a| balance_loss(a.inputs::<1>()?[0], a.get("k")?))]
     }
@@ -78,7 +78,7 @@ impl Op<1> for BalanceLoss {
             sample(2, &[3, 7, 8]).bench(&[&[32, 4096, 8]]),
             sample(3, &[12, 19]).bench(&[&[131_072, 128]]),
             sample(2, &[2, 70]).light(),
-            // Several parts of the sums.
+            // More rows than fit in one part of the sums.
             sample(2, &[300, 4]).light(),
             Sample::new(Self { k: 2 }, [Input::uniform(&[6, 9], -200.0, 200.0)]).extreme().light(),
             sample(1, &[1, 1]).light(),

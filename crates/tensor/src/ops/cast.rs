@@ -4,7 +4,7 @@ use super::elementwise::map_as_they_lie;
 use super::map::map_typed;
 use super::prelude::*;
 
-/// The same values, rounded to another storage type.
+/// Operation that rounds values to another storage type.
 #[derive(Clone)]
 pub struct Cast {
     pub(super) dtype: DType,
@@ -31,8 +31,8 @@ impl Op<1> for Cast {
         x.clone()
     }
     fn calls() -> Vec<Call> {
-        let doc = "The same values in another storage type, rounded to nearest even; floats become integers by dropping their fraction, and a mask is set \
-             where a value is not 0.";
+        let doc = "The same values in another storage type, rounded to nearest even; floats become integers by truncation, and a mask is set \
+                   where a value is not 0.";
         let call = Call::new("cast", doc).inputs(&["x"]).required("dtype", Kind::DType);
         vec![call.run(|a| a.inputs::<1>()?[0].to_dtype(a.get("dtype")?))]
     }
@@ -42,7 +42,7 @@ impl Op<1> for Cast {
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample =
             |shape: &[usize], dtype| Sample::new(Self { dtype }, [Input::normal(shape)]).as_coarse_as(dtype);
-        // The first two overflow f16, the third is too small for it.
+        // The first two overflow f16, the third underflows it.
         let far = Input::values(&[3, 33], &[3e38, -1e6, 1e-9, 65_504.0, -60_000.0], None);
         let far = |dtype| {
             Sample::new(Self { dtype }, [far.clone()]).as_coarse_as(dtype).extreme().pointwise().light()
@@ -60,8 +60,8 @@ impl Op<1> for Cast {
 }
 
 impl Tensor {
-    /// The same values in another storage type, rounded to nearest even; floats become integers by dropping their fraction, and a mask is
-    /// set where a value is not 0.
+    /// Converts the values to another storage type, rounded to nearest even. Floats become integers by truncation, and a mask is set where a value
+    /// is not 0.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype() { Ok(self.clone()) } else { Cast { dtype }.apply([self]) }
     }

@@ -1,8 +1,8 @@
-//! Argument checks that several ops share; each names op, expected and got.
+//! Argument checks that several operations share. Each error names the operation, the expected and the actual value.
 
 use super::prelude::*;
 
-/// `param` has one axis, as long as the last one of `x`.
+/// Checks that `param` has one axis with the length of the last axis of `x`.
 pub fn last_dim(op: &str, x: &Tensor, param: &Tensor, name: &str) -> Result<()> {
     let n = x.shape().last();
     if param.dims() == [n] {
@@ -15,7 +15,7 @@ pub fn last_dim(op: &str, x: &Tensor, param: &Tensor, name: &str) -> Result<()> 
     )))
 }
 
-/// All tensors are on one device.
+/// Checks that all tensors are on one device.
 pub fn one_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
     let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
     let Some(at) = rest.iter().position(|t| !t.device().same(first.device())) else { return Ok(()) };
@@ -29,7 +29,7 @@ pub fn one_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
     )))
 }
 
-/// All tensors are floats of one type.
+/// Checks that all tensors are floats of one type.
 pub fn same_float(op: &str, tensors: &[(&str, &Tensor)]) -> Result<()> {
     let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
     float(op, first.0, first.1)?;
@@ -46,7 +46,7 @@ pub fn same_float(op: &str, tensors: &[(&str, &Tensor)]) -> Result<()> {
     Ok(())
 }
 
-/// Both tensors are of one type.
+/// Checks that both tensors have one type.
 pub fn same_type(op: &str, (a, x): (&str, &Tensor), (b, y): (&str, &Tensor)) -> Result<()> {
     if x.dtype() == y.dtype() {
         return Ok(());
@@ -55,7 +55,7 @@ pub fn same_type(op: &str, (a, x): (&str, &Tensor), (b, y): (&str, &Tensor)) -> 
     Err(Error::dtype(format!("{op}: {b} is {found}, but {a} is {other}; convert one with `to_dtype`")))
 }
 
-/// A float tensor.
+/// Checks that a tensor has floats.
 pub fn float(op: &str, name: &str, tensor: &Tensor) -> Result<()> {
     if tensor.dtype().is_float() {
         return Ok(());
@@ -63,7 +63,7 @@ pub fn float(op: &str, name: &str, tensor: &Tensor) -> Result<()> {
     Err(Error::dtype(format!("{op}: {name} is {}, expected f32, f16 or bf16", tensor.dtype())))
 }
 
-/// A tensor of indices.
+/// Checks that a tensor has indices.
 pub fn indices(op: &str, name: &str, tensor: &Tensor) -> Result<()> {
     if matches!(tensor.dtype(), DType::U32 | DType::I32) {
         return Ok(());

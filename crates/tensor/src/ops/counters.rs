@@ -1,4 +1,4 @@
-//! Counters on a device that launches share: every launch finds them 0 and leaves them 0.
+//! Counters on a device that launches share: every launch finds them at 0 and leaves them at 0.
 
 use super::prelude::*;
 use netcl_device::Buffer;
@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 struct Kept(Mutex<HashMap<(&'static str, QueueKind), Buffer>>);
 
-/// At least `count` zeros of 32 bits for the launches of `user` in this thread's queue, which run one after the other: those that are there, or more where a
-/// launch needs more than any before it. They stay with the device, so they are no leak where memory is counted.
+/// Returns at least `count` 32-bit zeros for the launches of `user` in this thread's queue, which run one after the other. The existing buffer is
+/// reused if it is large enough. The buffers belong to the device, so they do not count as leaks.
 pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Result<Buffer> {
     let kept = device.extension(|_| Kept::default());
     let mut kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -19,7 +19,7 @@ pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Resul
     if let Some(buffer) = kept.get(&user).filter(|buffer| buffer.bytes() >= bytes) {
         return Ok(buffer.clone());
     }
-    // They outlive whatever is captured now, and must be 0 whether or not it is ever replayed.
+    // They outlive a current capture, and must be 0 whether or not it is ever replayed.
     let buffer = device.outside_capture(|| {
         let _tag = device.tag("tile counters");
         let buffer = device.allocate(bytes)?;
@@ -47,7 +47,7 @@ mod tests {
         };
         let few = zeros("a", 2);
         assert!(few.same(&zeros("a", 2)) && few.same(&zeros("a", 1)));
-        assert!(!few.same(&zeros("b", 2)), "launches of others may run beside");
+        assert!(!few.same(&zeros("b", 2)), "launches of other users may run at the same time");
         let many = zeros("a", 5000);
         assert!(!many.same(&few) && many.same(&zeros("a", 2)));
     }

@@ -1,20 +1,20 @@
-//! Sums of products by a formula of labelled axes (Einstein's convention), made of products, permutations and sums.
+//! Sums of products by a formula of labeled axes (Einstein's convention), composed of products, permutations and sums.
 
 use super::matmul::matmul;
 use super::prelude::*;
 use super::rearrange::index_select;
 use std::collections::BTreeMap;
 
-/// An axis: a letter, or, from [`ELLIPSIS`] on, one of those that `...` stands for, counted from the last.
+/// An axis: a letter, or, from [`ELLIPSIS`] on, one of the axes that `...` stands for, counted from the last.
 type Label = u32;
 const ELLIPSIS: Label = 0x11_0000;
 
-/// Tensors multiplied along axes of one letter, and summed over letters that the result has not: `"bij,bjk->bik"` is a product of matrices. Without
-/// `->` the result has the letters that occur once, in their order. `...` stands for any axes, which broadcast; so do axes of size 1. A letter twice in
-/// one tensor is its diagonal. Tensors are multiplied from the left on.
+/// Multiplies tensors along axes with the same letter, and sums over letters that are not in the result: `"bij,bjk->bik"` is a matrix product.
+/// Without `->` the result has the letters that occur once, in their order. `...` stands for any axes, which broadcast; so do axes of size 1. A
+/// letter twice in one tensor selects its diagonal. Tensors are multiplied from left to right.
 ///
 /// # Errors
-/// `Format` for a formula that cannot be read; `Shape` where it does not fit the tensors; `DType` when they are not floats of one type.
+/// `Format` for an invalid formula; `Shape` if it does not fit the tensors; `DType` if they are not floats of one type.
 pub fn einsum(formula: &str, tensors: &[&Tensor]) -> Result<Tensor> {
     let names: Vec<String> = (0..tensors.len()).map(|i| format!("tensor {i}")).collect();
     let named: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(tensors.iter().copied()).collect();
@@ -40,7 +40,7 @@ pub fn einsum(formula: &str, tensors: &[&Tensor]) -> Result<Tensor> {
     product.ordered(&plan.output).map(|(y, _)| y)
 }
 
-/// What a formula says of given tensors.
+/// A formula applied to given tensors.
 struct Formula {
     inputs: Vec<Vec<Label>>,
     output: Vec<Label>,
@@ -108,7 +108,7 @@ impl Formula {
     }
 }
 
-/// The axes of a term whose `...` stands for `spare` of them, and how many it stood for.
+/// Returns the labels of a term whose `...` stands for `spare` axes, and the number of axes that it stood for.
 fn labelled(formula: &str, term: &str, spare: usize) -> Result<(Vec<Label>, usize)> {
     let letters = |part: &str| {
         part.chars()
@@ -125,7 +125,7 @@ fn labelled(formula: &str, term: &str, spare: usize) -> Result<(Vec<Label>, usiz
     Ok((letters(front)?.into_iter().chain(dots).chain(letters(back)?).collect(), spare))
 }
 
-/// The result's axes where the formula does not say: those of `...`, and letters that occur once.
+/// Returns the result's axes if the formula does not name them: those of `...`, and letters that occur once.
 fn implied(inputs: &[Vec<Label>], widest: usize) -> Vec<Label> {
     let mut counts = BTreeMap::new();
     inputs.iter().flatten().for_each(|label| *counts.entry(*label).or_insert(0) += 1);
@@ -140,7 +140,7 @@ struct Operand {
 }
 
 impl Operand {
-    /// The axes in this order, and their sizes.
+    /// Returns the axes in this order, and their sizes.
     fn ordered(&self, labels: &[Label]) -> Result<(Tensor, Vec<usize>)> {
         let axes: Vec<usize> =
             labels.iter().filter_map(|label| self.labels.iter().position(|l| l == label)).collect();
@@ -149,7 +149,7 @@ impl Operand {
         Ok((tensor, dims))
     }
 
-    /// Without a label twice.
+    /// Selects diagonals, so that no label occurs twice.
     fn diagonals(mut self) -> Result<Self> {
         loop {
             let pairs = (0..self.labels.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
@@ -161,7 +161,7 @@ impl Operand {
             let order: Vec<usize> = others.iter().copied().chain([a, b]).collect();
             let mut dims: Vec<usize> = others.iter().map(|d| self.tensor.dims()[*d]).collect();
             dims.push(n * m);
-            // An axis of size 1 is repeated along the other.
+            // An axis of size 1 is repeated along the other one.
             let step = |size: usize, stride: usize| if size == 1 { 0 } else { stride };
             let ids = (0..n.max(m)).map(|i| i * (step(n, m) + step(m, 1)));
             let ids: Vec<u32> = ids.map(|i| u32::try_from(i).unwrap_or(u32::MAX)).collect();
@@ -172,7 +172,7 @@ impl Operand {
         }
     }
 
-    /// Without axes of size 1 whose label has more elements elsewhere.
+    /// Removes axes of size 1 whose label has more elements elsewhere.
     fn without_repeated(self, sizes: &BTreeMap<Label, usize>) -> Result<Self> {
         let kept = |d: &usize| self.tensor.dims()[*d] != 1 || sizes.get(&self.labels[*d]) == Some(&1);
         let kept: Vec<usize> = (0..self.labels.len()).filter(kept).collect();
@@ -181,7 +181,7 @@ impl Operand {
         Ok(Self { tensor: self.tensor.reshape(dims)?, labels })
     }
 
-    /// Summed over what is not wanted.
+    /// Sums over unwanted axes.
     fn summed(self, wanted: &dyn Fn(&Label) -> bool) -> Result<Self> {
         let axes: Vec<isize> =
             (0..self.labels.len()).filter(|d| !wanted(&self.labels[*d])).map(usize::cast_signed).collect();
@@ -192,7 +192,7 @@ impl Operand {
         Ok(Self { tensor: self.tensor.sum(&axes, false)?, labels })
     }
 
-    /// The product of both, summed over what is not wanted afterwards.
+    /// Multiplies both, and sums over axes that are not part of the result.
     fn times(self, other: Self, wanted: &dyn Fn(&Label) -> bool) -> Result<Self> {
         let (a_has, b_has) = (self.labels.clone(), other.labels.clone());
         let a = self.summed(&|label| wanted(label) || b_has.contains(label))?;
@@ -216,16 +216,16 @@ impl Operand {
         let (m, n) = (size(row_dims), size(column_dims));
         let k = size(&left_dims[batch.len() + rows.len()..]);
         let (left, right) = (left.reshape(shape(m, k))?, right.reshape(shape(k, n))?);
-        // Where nothing is summed it is a product element by element, broadcast.
+        // Without a sum this is an element-wise product with broadcasting.
         let product = if inner.is_empty() { left.mul(&right)? } else { matmul(&left, &right)? };
         Ok(Self { tensor: product.reshape(dims)?, labels })
     }
 }
 
-/// The call of this function.
+/// Returns the call of this function.
 pub(super) fn calls() -> Vec<Call> {
-    let doc = "Tensors multiplied along axes of one letter, and summed over letters that the result has not: `bij,bjk->bik` is a product of matrices. \
-               `...` stands for any axes, which broadcast; a letter twice in one tensor is its diagonal.";
+    let doc = "Multiplies tensors along axes with the same letter, and sums over letters that are not in the result: `bij,bjk->bik` is a matrix \
+               product. `...` stands for any axes, which broadcast; a letter twice in one tensor selects its diagonal.";
     let call = Call::new("einsum", doc).list("tensors").required("formula", Kind::Text);
     vec![call.run(|a| einsum(&a.get::<String>("formula")?, &a.list()))]
 }
@@ -234,7 +234,7 @@ pub(super) fn calls() -> Vec<Call> {
 mod tests {
     use super::*;
 
-    /// The formula by its definition: a loop over every letter.
+    /// Computes the formula by its definition: a loop over every letter.
     fn expected(inputs: &[(&str, Array)], output: &str) -> Array {
         let mut sizes = BTreeMap::new();
         for (labels, array) in inputs {
@@ -266,11 +266,11 @@ mod tests {
         y
     }
 
-    /// Values, and the gradient of the first tensor by central differences.
+    /// Tests values, and the gradient of the first tensor by central differences.
     #[test]
     fn formulas_are_their_definition() {
         let device = crate::suite::test_device().unwrap();
-        // The formula as given, the same with letters alone, shapes.
+        // The formula as given, the same with letters only, shapes.
         let cases: [(&str, &str, &[&[usize]]); 13] = [
             ("ij,jk->ik", "ij,jk->ik", &[&[3, 4], &[4, 5]]),
             ("bij,bjk", "bij,bjk->ik", &[&[2, 3, 4], &[2, 4, 5]]),
@@ -288,7 +288,7 @@ mod tests {
         ];
         for (formula, plain, shapes) in cases {
             let (terms, output) = plain.split_once("->").unwrap();
-            // "bij,bjk" sums b too: letters that occur twice are not in the result.
+            // "bij,bjk" sums over b too: letters that occur twice are not in the result.
             let draw = |i: usize| Input::normal(shapes[i]).draw(i as u64, DType::F32);
             let hosts: Vec<Array> = (0..shapes.len()).map(draw).collect();
             let named = |hosts: &[Array]| -> Vec<(&str, Array)> {

@@ -1,38 +1,38 @@
-//! Ops that work element by element. To add one, add a row: name, C expression, its derivative, f64 function.
+//! Element-wise operations. To add one, add a row: name, C expression, its derivative, f64 function.
 //!
-//! Expressions see `x0`, `x1`, … as floats or float vectors and scalars `s0`, `s1`. In a derivative, `x0` is what the row
-//! saves (input or output) and the last `x` is the gradient of the result.
+//! Expressions use `x0`, `x1`, … (floats or float vectors) and scalars `s0`, `s1`. In a derivative, `x0` is the tensor that the row saves (input or
+//! output), and the last `x` is the gradient of the result.
 
 use super::integer;
 use super::map::map_typed;
 use super::prelude::*;
 
-/// What a unary op's derivative is written in.
+/// The saved tensor in which a unary operation's derivative is expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saves {
-    /// The input is `x0`.
+    /// `x0` is the input.
     Input,
-    /// The output is `x0`.
+    /// `x0` is the output.
     Output,
 }
 
-/// An op of one tensor and up to two scalars.
+/// An operation of one tensor and up to two scalars.
 pub struct UnaryRow {
     /// Name.
     pub name: &'static str,
-    /// Formula, for those who call it by name.
+    /// Formula, for callers by name.
     pub doc: &'static str,
-    /// Result in `x0`, `s0`, `s1`.
+    /// Expression of the result in `x0`, `s0`, `s1`.
     pub y: &'static str,
-    /// What `dx` is written in.
+    /// The tensor that `dx` uses as `x0`.
     pub saves: Saves,
-    /// Derivative times `x1`, the gradient of the result.
+    /// Expression of the derivative times `x1`, the gradient of the result.
     pub dx: &'static str,
     /// The function in f64.
     pub f: fn(f64, [f64; 2]) -> f64,
-    /// Where samples are drawn from: away from poles and kinks.
+    /// Range of the samples, away from poles and kinks.
     pub domain: (f64, f64),
-    /// Names of the scalars, and values that the samples use.
+    /// Names of the scalars, and the values in samples.
     pub scalars: &'static [(&'static str, f32)],
 }
 
@@ -63,7 +63,7 @@ impl UnaryRow {
     }
 }
 
-/// The error function by its series, and by its continued fraction where the series loses digits.
+/// Returns the error function, by its series, or by its continued fraction if the series loses digits.
 fn erf(x: f64) -> f64 {
     if x.abs() < 3.0 {
         let (mut sum, mut term) = (x, x);
@@ -80,11 +80,11 @@ fn erf(x: f64) -> f64 {
     x.signum() * (1.0 - (-x * x).exp() / std::f64::consts::PI.sqrt() / (x.abs() + fraction))
 }
 
-/// fmin and fmax drop a NaN, in the argument and in the bounds. The upper bound wins over a lower one above it.
+/// fmin and fmax would drop a NaN, in the argument and in the bounds. The upper bound has priority over a lower bound above it.
 const CLAMP: &str = "x0 != x0 || (FV)(s0) != (FV)(s0) || (FV)(s1) != (FV)(s1) ? x0 + s0 + s1 \
                      : x0 > s1 || (FV)(s0) > (FV)(s1) ? (FV)(s1) : x0 < s0 ? (FV)(s0) : x0";
 const SIN: &str = "fabs(x0) < 1e-4f ? x0 : sin(x0)";
-/// Roots of -infinity and -0 are those of `sqrt`, as in PyTorch.
+/// Square roots of -infinity and -0 are those of `sqrt`, as in PyTorch.
 const POW: &str = "s0 == 0.5f ? sqrt(x0) : s0 == -0.5f ? 1.0f / sqrt(x0) : pow(x0, (FV)(s0))";
 const POW_GRAD: &str = "s0 == 0.0f ? (FV)(0.0f) : x1 * (s0 * (s0 == 1.5f ? sqrt(x0) : s0 == 0.5f ? 1.0f / sqrt(x0) \
                         : pow(x0, (FV)(s0 - 1.0f))))";
@@ -122,16 +122,16 @@ fn power(x: f64, exponent: f64) -> f64 {
     }
 }
 
-/// Of two numbers the larger; NaN where one is. `f64::max` drops it.
+/// Returns the larger of two numbers, or NaN if one is NaN; `f64::max` would drop it.
 pub(super) fn larger(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
-/// The smaller likewise.
+/// Returns the smaller of two numbers, or NaN if one is NaN.
 fn smaller(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }
 
-/// Every unary op.
+/// All unary operations.
 pub static UNARY: &[UnaryRow] = &[
     row("neg", "`-x`.", "-x0", "-x1", |x, _| -x),
     row("exp", "`e^x`.", "EXP(x0)", "x0 * x1", |x, _| x.exp()).output(),
@@ -149,7 +149,7 @@ pub static UNARY: &[UnaryRow] = &[
     .on(0.1, 2.0),
     row("silu", "`x · sigmoid(x)`.", "silu(x0)", "silu_grad(x0) * x1", |x, _| x / (1.0 + (-x).exp())),
     row("gelu", "`x · Φ(x)` with the error function (Hendrycks and Gimpel 2016).", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))),
-    row("gelu_tanh", "GELU by its tanh approximation, as GPT-2 uses it.", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
+    row("gelu_tanh", "GELU by its tanh approximation, as in GPT-2.", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
     }),
     row("abs", "`|x|`.", "fabs(x0)", "(x0 > 0.0f ? (FV)(1.0f) : x0 < 0.0f ? (FV)(-1.0f) : (FV)(0.0f)) * x1", |x, _| {
@@ -157,7 +157,7 @@ pub static UNARY: &[UnaryRow] = &[
     })
     .on(0.1, 2.0),
     row("square", "`x²`.", "x0 * x0", "2.0f * x0 * x1", |x, _| x * x),
-    // Below 1e-4 the first term of their series is exact to f32; PoCL's sine of 1e-40 is 0.008.
+    // Below 1e-4 the first term of the series is exact in f32; PoCL's sine of 1e-40 is 0.008.
     row("sin", "Sine.", SIN, "(fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)) * x1", |x, _| x.sin()),
     row(
         "cos", "Cosine.",
@@ -170,31 +170,31 @@ pub static UNARY: &[UnaryRow] = &[
     row("rsub_scalar", "`s - x`.", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[("s", 1.0)]),
     row("rdiv_scalar", "`s / x`.", "s0 / x0", "-x1 * ((s0 / x0) / x0)", |x, s| s[0] / x).with(&[("s", 2.0)]).on(0.3, 3.0),
     row("pow_scalar", "`x^s`.", POW, POW_GRAD, |x, s| power(x, s[0])).with(&[("s", 1.7)]).on(0.3, 3.0),
-    row("leaky_relu", "x where it is positive, else `x · slope`.", "x0 > 0.0f ? x0 : x0 * s0", "x0 > 0.0f ? x1 : x1 * s0", |x, s| if x > 0.0 { x } else { x * s[0] }).with(&[("slope", 0.1)]),
-    row("elu", "x where it is positive, else `alpha · (e^x - 1)`.", "x0 > 0.0f ? x0 : s0 * expm1(x0)", "x0 <= 0.0f ? x1 * s0 * EXP(x0) : x1", |x, s| if x > 0.0 { x } else { s[0] * x.exp_m1() }).with(&[("alpha", 1.5)]),
+    row("leaky_relu", "x if it is positive, otherwise `x · slope`.", "x0 > 0.0f ? x0 : x0 * s0", "x0 > 0.0f ? x1 : x1 * s0", |x, s| if x > 0.0 { x } else { x * s[0] }).with(&[("slope", 0.1)]),
+    row("elu", "x if it is positive, otherwise `alpha · (e^x - 1)`.", "x0 > 0.0f ? x0 : s0 * expm1(x0)", "x0 <= 0.0f ? x1 * s0 * EXP(x0) : x1", |x, s| if x > 0.0 { x } else { s[0] * x.exp_m1() }).with(&[("alpha", 1.5)]),
     row("softplus", "`log(1 + e^x)`.", "x0 > 0.0f ? x0 + log1p(EXP(-x0)) : log1p(EXP(x0))", "sigmoid(x0) * x1", |x, _| softplus(x)),
     row("hard_swish", "`x · min(max(x + 3, 0), 6) / 6`.", "x0 * fmin(fmax(x0 + 3.0f, 0.0f), 6.0f) / 6.0f", "x0 < -3.0f ? (FV)(0.0f) : x0 <= 3.0f ? x1 * (x0 / 3.0f + 0.5f) : x1", |x, _| x * (x + 3.0).clamp(0.0, 6.0) / 6.0).on(-2.9, 2.9),
     row("mish", "`x · tanh(log(1 + e^x))` (Misra 2019).", MISH, MISH_GRAD, |x, _| x * softplus(x).tanh()),
-    row("clamp", "x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds.", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped).with(&[("low", -5.0), ("high", 2.9)]),
+    row("clamp", "x clamped to `low` and `high`; `high` if they cross, and NaN if one of the three is NaN. The gradient is 0 outside and at the bounds.", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped).with(&[("low", -5.0), ("high", 2.9)]),
 ];
 
-/// An op of two tensors, broadcast against each other.
+/// An operation of two tensors, broadcast against each other.
 pub struct BinaryRow {
     /// Name.
     pub name: &'static str,
-    /// Formula, for those who call it by name.
+    /// Formula, for callers by name.
     pub doc: &'static str,
-    /// Result in `x0` and `x1`.
+    /// Expression of the result in `x0` and `x1`.
     pub y: &'static str,
-    /// Gradient of the first in `x0`, `x1` and `x2`, the gradient of the result; empty where it is `x2` itself.
+    /// Expression of the first operand's gradient in `x0`, `x1` and `x2`, the gradient of the result; empty if it equals `x2`.
     pub da: &'static str,
-    /// Gradient of the second.
+    /// Expression of the second operand's gradient.
     pub db: &'static str,
     /// The function in f64.
     pub f: fn(f64, f64) -> f64,
 }
 
-/// Every binary op.
+/// All binary operations.
 pub static BINARY: &[BinaryRow] = &[
     BinaryRow {
         name: "add",
@@ -230,7 +230,7 @@ pub static BINARY: &[BinaryRow] = &[
     },
     BinaryRow {
         name: "maximum",
-        doc: "The larger of both, NaN where one is; the shapes broadcast. Equal elements share the gradient.",
+        doc: "The larger of both, or NaN if one is NaN; the shapes broadcast. Equal elements share the gradient.",
         y: "x0 > x1 || x0 != x0 ? x0 : x1",
         da: "x0 < x1 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
         db: "x1 < x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
@@ -238,7 +238,7 @@ pub static BINARY: &[BinaryRow] = &[
     },
     BinaryRow {
         name: "minimum",
-        doc: "The smaller of both, NaN where one is; the shapes broadcast. Equal elements share the gradient.",
+        doc: "The smaller of both, or NaN if one is NaN; the shapes broadcast. Equal elements share the gradient.",
         y: "x0 < x1 || x0 != x0 ? x0 : x1",
         da: "x0 > x1 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
         db: "x1 > x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
@@ -378,7 +378,7 @@ impl Op<2> for Binary {
         let mut out = Vec::new();
         for row in BINARY {
             let op = Self { row };
-            // Apart from zero and from each other: no poles, no ties. Either may be the larger one where that is the question.
+            // Away from zero and from each other: no poles, no ties. For maximum and minimum, either operand may be the larger one.
             let either = ["maximum", "minimum"].contains(&row.name);
             let draw = |low, high, values: &'static [f64]| {
                 move |s: &[usize]| {
@@ -411,7 +411,7 @@ impl Op<2> for Binary {
     }
 }
 
-/// Where a function overflows, saturates or loses digits, and whether it is one of positive or of negative numbers.
+/// Returns arguments at which a function overflows, saturates or loses digits, and whether it takes only positive numbers.
 fn extremes(name: &str) -> (&'static [f64], bool) {
     match name {
         // 100 overflows f32.
@@ -421,13 +421,13 @@ fn extremes(name: &str) -> (&'static [f64], bool) {
         "rdiv_scalar" => (&[-1e30, -1e-15, 1e-15, 1e30], true),
         // The first and the last overflow.
         "square" => (&[-1e30, -1e15, 1e-15, 1e15, 1e30], false),
-        // Differences over 1e-5 of larger angles are none.
+        // Central differences over 1e-5 are too inexact for larger angles.
         "sin" | "cos" => (&[-200.0, -100.0, 100.0, 200.0], false),
         _ => (&[-1e18, -1e4, -88.0, -20.0, 20.0, 88.0, 1e4, 1e18], false),
     }
 }
 
-/// The same of pairs of numbers.
+/// Returns the same for pairs of numbers.
 fn extreme_pairs(name: &str) -> [&'static [f64]; 2] {
     match name {
         // The first product overflows.
@@ -442,7 +442,7 @@ fn extreme_pairs(name: &str) -> [&'static [f64]; 2] {
     }
 }
 
-/// The operands that a derivative mentions; `dy` in the place of the others, which may have been overwritten by now.
+/// Returns the operands that a derivative uses, and `dy` in place of the others, which may have been overwritten.
 fn read<'a, const N: usize>(
     names: [&str; N],
     expression: &str,
@@ -452,8 +452,8 @@ fn read<'a, const N: usize>(
     std::array::from_fn(|i| if expression.contains(names[i]) { operands[i] } else { dy })
 }
 
-/// [`map`], of which the result lies as an operand of the whole shape does whose channels are neighbours, `(N, H, W, C)` seen as
-/// `(N, C, H, W)`: what follows a convolution stays as convolutions read it.
+/// Computes [`map`] with the result in the layout of a full-size operand with channels last, `(N, H, W, C)` seen as `(N, C, H, W)`. Results that
+/// follow a convolution thus keep the layout that convolutions read.
 pub(super) fn map_as_they_lie(
     expression: &'static str,
     inputs: &[&Tensor],
@@ -485,7 +485,7 @@ fn unary(name: &'static str, x: &Tensor, scalars: &[f32]) -> Result<Tensor> {
     Unary { row, scalars: scalars.to_vec() }.apply([x])
 }
 
-/// A row by its name, with the scalars that a call was given.
+/// Runs a row by its name, with the scalars of a call.
 fn unary_called(a: &Args<'_>) -> Result<Tensor> {
     let row = UNARY.iter().find(|row| row.name == a.name()).map_or(&[][..], |row| row.scalars);
     let scalars = row.iter().map(|(name, _)| a.get(name)).collect::<Result<Vec<f32>>>()?;
@@ -500,10 +500,10 @@ fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Binary { row: row.ok_or_else(|| Error::internal(format!("no element-wise op {name}")))? }.apply([a, b])
 }
 
-/// Element-wise ops as methods. Any shape; the result has the same type and, for two operands, the broadcast shape. Sums, differences, products,
-/// `maximum` and `minimum` are also of integers of one type, which wrap and have no gradient.
+/// Element-wise operations as methods, for any shape. The result has the same type and, with two operands, the broadcast shape. Sums, differences,
+/// products, `maximum` and `minimum` also accept integers of one type, which wrap and have no gradient.
 impl Tensor {
-    /// `-x`. Integers wrap.
+    /// Computes `-x`. Integers wrap.
     pub fn neg(&self) -> Result<Self> {
         if matches!(self.dtype(), DType::I32 | DType::U32) {
             return observe::noted("neg", &[self], Vec::new, || {
@@ -512,47 +512,47 @@ impl Tensor {
         }
         unary("neg", self, &[])
     }
-    /// `e^x`.
+    /// Computes `e^x`.
     pub fn exp(&self) -> Result<Self> {
         unary("exp", self, &[])
     }
-    /// Natural logarithm.
+    /// Computes the natural logarithm.
     pub fn log(&self) -> Result<Self> {
         unary("log", self, &[])
     }
-    /// Square root.
+    /// Computes the square root.
     pub fn sqrt(&self) -> Result<Self> {
         unary("sqrt", self, &[])
     }
-    /// `1 / sqrt(x)`.
+    /// Computes `1 / sqrt(x)`.
     pub fn rsqrt(&self) -> Result<Self> {
         unary("rsqrt", self, &[])
     }
-    /// Hyperbolic tangent.
+    /// Computes the hyperbolic tangent.
     pub fn tanh(&self) -> Result<Self> {
         unary("tanh", self, &[])
     }
-    /// `1 / (1 + e^-x)`.
+    /// Computes `1 / (1 + e^-x)`.
     pub fn sigmoid(&self) -> Result<Self> {
         unary("sigmoid", self, &[])
     }
-    /// `max(x, 0)`.
+    /// Computes `max(x, 0)`.
     pub fn relu(&self) -> Result<Self> {
         unary("relu", self, &[])
     }
-    /// `x · sigmoid(x)`.
+    /// Computes `x · sigmoid(x)`.
     pub fn silu(&self) -> Result<Self> {
         unary("silu", self, &[])
     }
-    /// `x · Φ(x)` with the error function (Hendrycks and Gimpel 2016).
+    /// Computes `x · Φ(x)` with the error function (Hendrycks and Gimpel 2016).
     pub fn gelu(&self) -> Result<Self> {
         unary("gelu", self, &[])
     }
-    /// GELU by its tanh approximation, as GPT-2 uses it.
+    /// Computes GELU by its tanh approximation, as in GPT-2.
     pub fn gelu_tanh(&self) -> Result<Self> {
         unary("gelu_tanh", self, &[])
     }
-    /// `|x|`. The least integer stays what it is.
+    /// Computes `|x|`. The smallest integer stays unchanged.
     pub fn abs(&self) -> Result<Self> {
         match self.dtype() {
             DType::I32 => {
@@ -565,96 +565,95 @@ impl Tensor {
         }
         unary("abs", self, &[])
     }
-    /// `x²`.
+    /// Computes `x²`.
     pub fn square(&self) -> Result<Self> {
         unary("square", self, &[])
     }
-    /// Sine.
+    /// Computes the sine.
     pub fn sin(&self) -> Result<Self> {
         unary("sin", self, &[])
     }
-    /// Cosine.
+    /// Computes the cosine.
     pub fn cos(&self) -> Result<Self> {
         unary("cos", self, &[])
     }
-    /// `x + s`.
+    /// Computes `x + s`.
     pub fn add_scalar(&self, s: f32) -> Result<Self> {
         unary("add_scalar", self, &[s])
     }
-    /// `x - s`.
+    /// Computes `x - s`.
     pub fn sub_scalar(&self, s: f32) -> Result<Self> {
         unary("add_scalar", self, &[-s])
     }
-    /// `x · s`.
+    /// Computes `x · s`.
     pub fn mul_scalar(&self, s: f32) -> Result<Self> {
         unary("mul_scalar", self, &[s])
     }
-    /// `x / s`.
+    /// Computes `x / s`.
     pub fn div_scalar(&self, s: f32) -> Result<Self> {
         unary("mul_scalar", self, &[1.0 / s])
     }
-    /// `s - x`.
+    /// Computes `s - x`.
     pub fn rsub_scalar(&self, s: f32) -> Result<Self> {
         unary("rsub_scalar", self, &[s])
     }
-    /// `s / x`.
+    /// Computes `s / x`.
     pub fn rdiv_scalar(&self, s: f32) -> Result<Self> {
         unary("rdiv_scalar", self, &[s])
     }
-    /// `x^s`.
+    /// Computes `x^s`.
     pub fn pow_scalar(&self, s: f32) -> Result<Self> {
         unary("pow_scalar", self, &[s])
     }
-    /// `x` held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at
-    /// the bounds.
+    /// Clamps `x` to `low` and `high`; `high` if they cross, and NaN if one of the three is NaN. The gradient is 0 outside and at the bounds.
     pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
         unary("clamp", self, &[low, high])
     }
-    /// x where it is positive, else `x · slope`.
+    /// Computes x if it is positive, otherwise `x · slope`.
     pub fn leaky_relu(&self, slope: f32) -> Result<Self> {
         unary("leaky_relu", self, &[slope])
     }
-    /// x where it is positive, else `alpha · (e^x - 1)`.
+    /// Computes x if it is positive, otherwise `alpha · (e^x - 1)`.
     pub fn elu(&self, alpha: f32) -> Result<Self> {
         unary("elu", self, &[alpha])
     }
-    /// `log(1 + e^x)`.
+    /// Computes `log(1 + e^x)`.
     pub fn softplus(&self) -> Result<Self> {
         unary("softplus", self, &[])
     }
-    /// `x · min(max(x + 3, 0), 6) / 6`.
+    /// Computes `x · min(max(x + 3, 0), 6) / 6`.
     pub fn hard_swish(&self) -> Result<Self> {
         unary("hard_swish", self, &[])
     }
-    /// `x · tanh(log(1 + e^x))` (Misra 2019).
+    /// Computes `x · tanh(log(1 + e^x))` (Misra 2019).
     pub fn mish(&self) -> Result<Self> {
         unary("mish", self, &[])
     }
-    /// `a + b`.
+    /// Computes `a + b`.
     pub fn add(&self, other: &Self) -> Result<Self> {
         binary("add", self, other)
     }
-    /// `a - b`.
+    /// Computes `a - b`.
     pub fn sub(&self, other: &Self) -> Result<Self> {
         binary("sub", self, other)
     }
-    /// `a · b`, element by element.
+    /// Computes `a · b`, element by element.
     pub fn mul(&self, other: &Self) -> Result<Self> {
         binary("mul", self, other)
     }
-    /// `a / b`.
+    /// Computes `a / b`.
     pub fn div(&self, other: &Self) -> Result<Self> {
         binary("div", self, other)
     }
-    /// `a^b`, element by element.
+    /// Computes `a^b`, element by element.
     pub fn pow(&self, exponent: &Self) -> Result<Self> {
         binary("pow", self, exponent)
     }
-    /// The larger of both, NaN where one is. Equal elements share the gradient, as in PyTorch.
+    /// Returns the larger of both elements, or NaN if one is NaN. Equal elements share the gradient, as in PyTorch.
     pub fn maximum(&self, other: &Self) -> Result<Self> {
         binary("maximum", self, other)
     }
-    /// The smaller of both, NaN where one is. Equal elements share the gradient.
+    /// Returns the smaller of both elements, or NaN if one is NaN. Equal elements share the gradient.
     pub fn minimum(&self, other: &Self) -> Result<Self> {
         binary("minimum", self, other)
     }
@@ -666,7 +665,7 @@ mod tests {
     use crate::suite::test_device;
     use netcl_device::Settings;
 
-    /// Where channels are neighbours they stay so, with and without broadcasting, and the values are those of any other layout.
+    /// Tests that the channels-last layout is kept, with and without broadcasting, and that the values equal those of other layouts.
     #[test]
     fn images_with_neighbouring_channels_keep_their_layout() {
         let device = test_device().unwrap();
@@ -685,7 +684,7 @@ mod tests {
         }
     }
 
-    /// On a processor and on a GPU, whose quotients are made another way.
+    /// Tests a CPU and a GPU, which compute quotients in different ways.
     #[test]
     fn infinities_and_nans_come_out_as_they_should() {
         let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 200.0, -200.0];

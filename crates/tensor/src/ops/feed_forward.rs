@@ -1,26 +1,26 @@
-//! What a transformer's block does between its norms, with fewer passes over memory: a linear map into the residual stream,
-//! and the two linear maps around a GELU.
+//! The operations between the norms of a transformer's block, with fewer passes over memory: a linear map into the residual stream, and the two
+//! linear maps around a GELU.
 //!
-//! Where the matrix kernel has an epilogue for it, the GELU, its derivative and the residual are computed before a tile leaves
-//! the registers; elsewhere by element-wise kernels, with the result of [`linear`](super::matmul::linear) and the ops it replaces.
+//! If the matrix kernel has an epilogue for it, the GELU, its derivative and the residual are computed before a tile leaves the registers.
+//! Otherwise element-wise kernels compute them, with the same result as [`linear`](super::matmul::linear) and separate operations.
 
 use super::elementwise::UNARY;
 use super::map::map;
 use super::matmul::{Aux, Epilogue, Matrix, Problem, gelu_recomputed, product, run, weight_gradients};
 use super::prelude::*;
 
-/// residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias` `(.., N)`.
+/// Computes `residual + x w + bias` `(.., N)`: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)`.
 ///
 /// # Errors
-/// `Shape` when K, N or the axes before the last differ; `DType` when they are not floats of one type.
+/// `Shape` if K, N or the axes before the last differ; `DType` if they are not floats of one type.
 pub fn linear_add(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<Tensor> {
     LinearAdd.apply([residual, x, w, bias])
 }
 
-/// residual `(.., N)`, x `(.., K)`, w `(K, N)` → `residual + x w` `(.., N)`.
+/// Computes `residual + x w` `(.., N)`: residual `(.., N)`, x `(.., K)`, w `(K, N)`.
 ///
 /// # Errors
-/// As [`linear_add`].
+/// Those of [`linear_add`].
 pub fn linear_residual(residual: &Tensor, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     LinearResidual.apply([residual, x, w])
 }
@@ -28,18 +28,18 @@ pub fn linear_residual(residual: &Tensor, x: &Tensor, w: &Tensor) -> Result<Tens
 /// Inner (w1 `(K, H)`, b1 `(H)`) and outer map (w2 `(H, N)`, b2 `(N)`) of a feed-forward layer.
 pub type Maps<'a> = [&'a Tensor; 4];
 
-/// residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2` `(.., N)`, GELU by its tanh approximation.
+/// Computes `residual + gelu(x w1 + b1) w2 + b2` `(.., N)`, with GELU by its tanh approximation: residual `(.., N)`, x `(.., K)`.
 ///
 /// # Errors
-/// `Shape` when K, H, N or the axes before the last differ; `DType` when they are not floats of one type.
+/// `Shape` if K, H, N or the axes before the last differ; `DType` if they are not floats of one type.
 pub fn feed_forward(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -> Result<Tensor> {
     FeedForward { recompute: false }.apply([residual, x, w1, b1, w2, b2])
 }
 
-/// The same, but the backward makes the GELU's result again from what goes into it: (R, H) less to keep, the same bits.
+/// Computes the same, but the backward recomputes the GELU's result from its input. This saves a tensor (R, H), and the bits are the same.
 ///
 /// # Errors
-/// As [`feed_forward`].
+/// Those of [`feed_forward`].
 pub fn feed_forward_again(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -> Result<Tensor> {
     FeedForward { recompute: true }.apply([residual, x, w1, b1, w2, b2])
 }
@@ -62,7 +62,7 @@ fn check_weight(op: &str, x: (&str, &[usize]), w: (&str, &Tensor)) -> Result<usi
     let [k, n] = w.1.dims2().map_err(|e| e.context(format!("{op}: {}", w.0)))?;
     if x.1.last() != Some(&k) {
         return Err(Error::shape(format!(
-            "{op}: the last axis of {} {} is {}, expected {k}, the first of {} {}",
+            "{op}: the last axis of {} {} is {}, expected {k}, the first axis of {} {}",
             x.0,
             Shape::from(x.1),
             x.1.last().copied().unwrap_or(0),
@@ -82,18 +82,18 @@ fn check_residual(op: &str, residual: &Tensor, x: &Tensor, n: usize) -> Result<(
         return Ok(());
     }
     Err(Error::shape(format!(
-        "{op}: residual has shape {}, expected {}, that of the result",
+        "{op}: residual has shape {}, expected {}, the shape of the result",
         residual.shape(),
         Shape::from(expected)
     )))
 }
 
-/// `residual + x w + bias` of the residual's shape.
+/// Computes `residual + x w + bias` in the residual's shape.
 fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let y = Tensor::empty(x.device(), residual.shape(), x.dtype())?;
     let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
     let residual = match residual.detach().contiguous()? {
-        // Some devices bind no part of a buffer that starts anywhere.
+        // Some devices cannot bind a sub-buffer at an arbitrary offset.
         x if x.layout().offset > 0 => map("x0", &[&x], &[], x.shape(), x.dtype())?,
         x => x,
     };
@@ -101,7 +101,7 @@ fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> R
     Ok(y)
 }
 
-/// The gradient of x and, for the map's weight and bias, those that are wanted.
+/// Computes the gradient of x and, if requested, those of the map's weight and bias.
 fn map_gradients(
     x: &Tensor,
     w: &Tensor,
@@ -123,7 +123,7 @@ fn input_gradient(x: &Tensor, w: &Tensor, dy: &Matrix) -> Result<Option<Tensor>>
     product(dy.clone(), w, &Epilogue::NONE)?.reshape(x.shape()).map(Some)
 }
 
-/// See [`linear_add`].
+/// Operation of [`linear_add`].
 #[derive(Clone)]
 pub struct LinearAdd;
 
@@ -182,7 +182,7 @@ impl Op<4> for LinearAdd {
     }
 }
 
-/// See [`linear_residual`].
+/// Operation of [`linear_residual`].
 #[derive(Clone)]
 pub struct LinearResidual;
 
@@ -242,16 +242,16 @@ impl Op<3> for LinearResidual {
     }
 }
 
-/// See [`feed_forward`].
+/// Operation of [`feed_forward`].
 #[derive(Clone)]
 pub struct FeedForward {
-    /// Whether the backward makes the GELU's result again.
+    /// Whether the backward recomputes the GELU's result.
     pub(super) recompute: bool,
 }
 
 impl Op<6> for FeedForward {
     const NAME: &'static str = "feed_forward";
-    /// x w1 + b1 and, unless it is made again, its GELU, (R, H).
+    /// x w1 + b1 and, unless it is recomputed, its GELU, (R, H).
     type Saved = (Tensor, Option<Tensor>);
     fn forward(&self, [residual, x, w1, b1, w2, b2]: [&Tensor; 6]) -> Result<(Tensor, Self::Saved)> {
         let op = Self::NAME;
@@ -300,8 +300,8 @@ impl Op<6> for FeedForward {
         residual.zip(&linear.reference([&hidden, w2, b2]), &residual.shape, |a, b| a + b)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh \
-                   approximation. With `recompute` the backward makes the GELU's result again instead of keeping it.";
+        let doc = "Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its \
+                   tanh approximation. With `recompute` the backward recomputes the GELU's result instead of saving it.";
         let call = Call::new(Self::NAME, doc).inputs(&["residual", "x", "w1", "b1", "w2", "b2"]);
         vec![call.default("recompute", false).run(|a| {
             let [residual, x, w1, b1, w2, b2] = a.inputs()?;
@@ -320,7 +320,7 @@ impl Op<6> for FeedForward {
             Sample::new(Self { recompute }, inputs).sums(4 * width)
         };
         let sample = |x: &[usize], width: usize, n: usize| made(false, x, width, n);
-        // GELU from saturated to saturated.
+        // The inputs cover GELU from one saturated end to the other.
         let mut far = made(false, &[3, 5], 6, 4);
         far.inputs[1] = Input::uniform(&[3, 5], -30.0, 30.0);
         vec![

@@ -1,6 +1,6 @@
-//! A linear map with what stands around it in a decoder's block, in one launch where there are few rows: the norm before it, its bias, the
-//! activation behind it, plain or gated, and the residual stream that the result is added to. A step of decoding is bound by launches and by
-//! reading weights; each of these is one launch less. Of more rows it is the ops that it stands for, one after the other.
+//! A linear map fused with its neighbors in a decoder's block, in one launch if there are few rows: the norm before it, its bias, the activation
+//! after it, plain or gated, and the residual stream that the result is added to. A decoding step is limited by launches and by reading weights,
+//! and each fused operation saves a launch. With more rows, the separate operations run one after the other.
 
 use super::feed_forward::{linear_add, linear_residual};
 use super::gated::{Gate, gated};
@@ -15,18 +15,18 @@ use crate::tape::gradients_of;
 /// The norm of the last axis before a map.
 #[derive(Clone, Copy)]
 pub struct Before<'a> {
-    /// (K).
+    /// Gain (K).
     pub gamma: &'a Tensor,
-    /// (K): layer norm; without it root mean square norm.
+    /// Bias (K) of a layer norm; [`None`] for a root-mean-square norm.
     pub beta: Option<&'a Tensor>,
-    /// Whether the factor is 1 + gamma.
+    /// Whether the factor is 1 + gamma instead of gamma.
     pub unit_offset: bool,
     /// Added to the variance, or the mean of squares.
     pub eps: f32,
 }
 
 impl Before<'_> {
-    /// As an op of its own.
+    /// Runs the norm as a separate operation.
     fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let gamma = if self.unit_offset { self.gamma.add_scalar(1.0)? } else { self.gamma.clone() };
         match self.beta {
@@ -36,33 +36,33 @@ impl Before<'_> {
     }
 }
 
-/// What stands around a linear map.
+/// The operations fused with a linear map.
 #[derive(Clone, Copy, Default)]
 pub struct Around<'a> {
-    /// Of x.
+    /// Norm of x.
     pub norm: Option<Before<'a>>,
-    /// (N), or (2N) with a gate.
+    /// Bias (N), or (2N) with a gate.
     pub bias: Option<&'a Tensor>,
-    /// Of the map's result; with `true` its second half are values that the activation of the first is multiplied by.
+    /// Activation of the map's result; with `true` the second half of the result multiplies the activation of the first.
     pub activation: Option<(Gate, bool)>,
-    /// Added last; of the result's shape.
+    /// Residual of the result's shape, added last.
     pub residual: Option<&'a Tensor>,
 }
 
-/// x `(.., K)`, w `(K, N)`, or `(K, 2N)` with a gate → `act(norm(x) w + bias) + residual` `(.., N)`.
+/// Computes `act(norm(x) w + bias) + residual` `(.., N)`: x `(.., K)`, w `(K, N)`, or `(K, 2N)` with a gate.
 ///
 /// # Errors
-/// `Shape` when K, N or the axes before the last differ; `DType` when they are not floats of one type.
+/// `Shape` if K, N or the axes before the last differ; `DType` if they are not floats of one type.
 pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor> {
     let [gamma, beta, bias, residual] = around.tensors(x);
     FusedLinear::of(&around).apply([x, w, gamma, beta, bias, residual])
 }
 
-/// The same of quantised weights (N, K), or (2N, K) with a gate: in one launch where a kernel takes so many rows, else by a dense copy of
-/// the weights. With [`Activations::Int8`](crate::quant::Activations) what the weights are multiplied by is rounded to bytes. No gradients.
+/// Computes the same with quantized weights (N, K), or (2N, K) with a gate: in one launch if a kernel supports the number of rows, otherwise by a
+/// dense copy of the weights. With [`Activations::Int8`](crate::quant::Activations) the input of the product is rounded to bytes. No gradients.
 ///
 /// # Errors
-/// As [`fused_linear`].
+/// Those of [`fused_linear`].
 pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Result<Tensor> {
     if let (true, Some(norm)) = (w.in_planes(), around.norm) {
         return fused_linear_of_blocks(&norm.apply(x)?, w, Around { norm: None, ..around });
@@ -79,11 +79,11 @@ pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Res
     }
 }
 
-/// Maps by several matrices of quantised weights (N, K), each of a format of its own, whose results lie side by side; what stands behind
-/// the map follows as ops of its own.
+/// Maps by several matrices of quantized weights (N, K), each with its own format, and concatenates the results. Operations after the map run
+/// separately.
 ///
 /// # Errors
-/// As [`fused_linear`]; `Shape` without a matrix.
+/// Those of [`fused_linear`]; `Shape` without a matrix.
 pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
     let mut y = side_by_side(x, parts, Around { activation: None, residual: None, ..around })?;
     if let Some((gate, by_gate)) = around.activation {
@@ -125,7 +125,7 @@ fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tens
     }
     match apart.first() {
         None => Ok(y),
-        // Kernels that write results of their own: all of them do, or what came before is taken over.
+        // Some kernels write separate results. If any does, all later parts do too, and the results before it are copied.
         Some((from, _)) => {
             let before = y.slice(-1, 0..*from)?;
             let all = (*from > 0).then_some(&before).into_iter().chain(apart.iter().map(|(_, y)| y));
@@ -135,26 +135,26 @@ fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tens
 }
 
 impl<'a> Around<'a> {
-    /// Gamma, beta, bias and residual; x in the place of what there is not.
+    /// Returns gamma, beta, bias and residual, with x as a placeholder for missing ones.
     fn tensors(&self, x: &'a Tensor) -> [&'a Tensor; 4] {
         let (gamma, beta) = self.norm.map_or((x, x), |n| (n.gamma, n.beta.unwrap_or(x)));
         [gamma, beta, self.bias.unwrap_or(x), self.residual.unwrap_or(x)]
     }
 }
 
-/// Activations by name; the last four are gates.
+/// Names of activations; the last four are gates.
 const ACTIVATIONS: [&str; 5] = ["none", Gate::NAMES[0], Gate::NAMES[1], Gate::NAMES[2], Gate::NAMES[3]];
 
 /// The norm without its tensors.
 #[derive(Clone, Copy)]
 struct NormKind {
-    /// Layer norm.
+    /// Whether it is a layer norm.
     center: bool,
     unit_offset: bool,
     eps: f32,
 }
 
-/// See [`fused_linear()`]. Its inputs are x, w, gamma, beta, bias and residual; what it does not use is any tensor.
+/// Operation of [`fused_linear()`]. Its inputs are x, w, gamma, beta, bias and residual; unused inputs are arbitrary tensors.
 #[derive(Clone)]
 pub struct FusedLinear {
     norm: Option<NormKind>,
@@ -164,7 +164,7 @@ pub struct FusedLinear {
 }
 
 impl FusedLinear {
-    /// With all inputs in use and SiLU's gate.
+    /// Builds the operation with all inputs and SiLU's gate.
     #[cfg(test)]
     pub(super) fn gated_after_layer_norm(eps: f32) -> Self {
         let norm = Some(NormKind { center: true, unit_offset: false, eps });
@@ -184,7 +184,7 @@ impl FusedLinear {
         }
     }
 
-    /// What the kernels of few rows are told.
+    /// Returns the fused operations for the kernels of few rows.
     fn fused<'a>(&self, [gamma, beta, bias, residual]: [&'a Tensor; 4]) -> few_rows::Fused<'a> {
         let norm = |n: NormKind| Norm {
             gamma,
@@ -205,7 +205,7 @@ impl FusedLinear {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
     }
 
-    /// Checks x, w `(K, columns)` and what stands around it; the result's shape.
+    /// Checks x, w `(K, columns)` and the fused operands, and returns the result's shape.
     fn check(
         &self,
         x: &Tensor,
@@ -261,7 +261,7 @@ impl FusedLinear {
         }
     }
 
-    /// By the ops that it stands for.
+    /// Computes the result by separate operations.
     fn composed(&self, [x, w, gamma, beta, bias, residual]: [&Tensor; 6]) -> Result<Tensor> {
         let h = self.normalised(x, [gamma, beta])?;
         if self.activation.is_none() && self.residual {
@@ -336,9 +336,9 @@ impl Op<6> for FusedLinear {
         if self.residual { residual.zip(&h, &residual.shape, |a, b| a + b) } else { h }
     }
     fn calls() -> Vec<Call> {
-        let doc = "A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. \
-                   `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is \
-                   `(K, 2N)`, and the activation of its first half multiplies the second.";
+        let doc = "A linear map fused with its neighbors in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., \
+                   N)`. `gamma` `(K)` selects a root-mean-square norm, with `beta` a layer norm; with `unit_offset` the factor is 1 + gamma. With \
+                   `by_gate` w is `(K, 2N)`, and the activation of the first half multiplies the second half.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]);
         let call = call.optional_inputs(&["gamma", "beta", "bias", "residual"]).default("eps", 1e-5);
         let call = call.default("unit_offset", false).choice("activation", &ACTIVATIONS);

@@ -1,10 +1,10 @@
-//! Arithmetic of integers, and writes to parts of tensors. Nothing here has a gradient; integers wrap as they do in 32 bits.
+//! Integer arithmetic, and writes to parts of tensors. These have no gradients. Integers wrap at 32 bits.
 
 use super::copied;
 use super::map::{map_typed, map_typed_into};
 use super::prelude::*;
 
-/// `a` and `b`, integers of one type, broadcast against each other.
+/// Computes a binary operation of `a` and `b`, integers of one type, broadcast against each other.
 pub(super) fn binary(name: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     check::one_device(name, &[a, b])?;
     let expression = match name {
@@ -23,20 +23,20 @@ pub(super) fn binary(name: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     map_typed(expression, &[a, b], &[], &a.shape().broadcast(b.shape(), name)?, a.dtype())
 }
 
-/// Whether both are integers of one type.
+/// Returns whether both are integers of one type.
 pub(super) fn are(a: &Tensor, b: &Tensor) -> bool {
     matches!(a.dtype(), DType::I32 | DType::U32) && a.dtype() == b.dtype()
 }
 
 impl Tensor {
-    /// Overwrites the elements with those of `values`, which broadcast to this shape and are converted to this type. This tensor may be a
-    /// view of any layout that has no element twice. Nothing is recorded.
+    /// Overwrites the elements by `values`, which broadcast to this shape and are converted to this type. This tensor may be a view of any layout
+    /// without repeated elements. Not recorded on the tape.
     ///
     /// # Errors
-    /// `Shape` where the values do not broadcast, `Unsupported` for a tensor that repeats elements.
+    /// `Shape` if the values do not broadcast, `Unsupported` for a tensor with repeated elements.
     pub fn assign(&self, values: &Self) -> Result<()> {
         check::one_device("assign", &[self, values])?;
-        // What is read may lie where something was written before.
+        // The source may overlap with elements that are already overwritten.
         let same = self.storage().whole().same(values.storage().whole());
         let values = if same { copied(&values.detach())? } else { values.detach() };
         map_typed_into("x0", &[&values], &[], self)
@@ -70,7 +70,7 @@ mod tests {
             let near = Tensor::from_i32(&device, [2, 1], &[16_777_216, i32::MIN]).unwrap();
             assert_eq!(values(a.eq(&near)), [0, 1]);
             assert_eq!(a.eq(&near).unwrap().dtype(), DType::Bool);
-            // As unsigned numbers -1 is the largest; beside signed ones it is none.
+            // As an unsigned number -1 would be the largest. Compared with signed numbers it is not.
             let u = Tensor::from_u32(&device, [1], &[u32::MAX]).unwrap();
             assert_eq!(values(b.lt(&u)), [1, 1, 1]);
             assert!(a.div(&a).is_err());
@@ -84,7 +84,7 @@ mod tests {
         let column = Tensor::from_i32(&device, [2, 1], &[5, 6]).unwrap();
         x.every(0, 0, 2, 2).unwrap().every(1, 1, 2, 2).unwrap().assign(&column).unwrap();
         assert_eq!(x.to_vec().unwrap(), [0.0, 5.0, 0.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6.0, 0.0, 6.0]);
-        // Values that lie in the same memory are read before they are overwritten.
+        // Values in the same memory are read before they are overwritten.
         let row = Tensor::from_i32(&device, [4], &[1, 2, 3, 4]).unwrap();
         row.every(0, 1, 1, 3).unwrap().assign(&row.every(0, 0, 1, 3).unwrap()).unwrap();
         assert_eq!(row.to_u32().unwrap(), [1, 1, 2, 3]);

@@ -1,11 +1,11 @@
-//! Tensors put together along an axis, and taken apart again.
+//! Concatenation of tensors along an axis, and splitting.
 
 use super::prelude::*;
 use super::view::FAR;
 use super::view::place;
 use crate::tape;
 
-/// Inputs one after the other along an axis.
+/// Operation that concatenates inputs along an axis.
 #[derive(Clone)]
 pub struct Cat {
     pub(super) axis: usize,
@@ -40,7 +40,7 @@ impl Cat {
         }
         Ok(y)
     }
-    /// Each input's window of `dy`.
+    /// Returns each input's window of `dy`.
     fn part(&self, inputs: &[&Tensor], dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let mut at = 0;
         let mut out = Vec::with_capacity(inputs.len());
@@ -53,7 +53,7 @@ impl Cat {
     }
 }
 
-/// Three inputs stand for any number: [`cat`] runs the same code.
+/// Three inputs represent any number: [`cat`] runs the same code.
 impl Op<3> for Cat {
     const NAME: &'static str = "cat";
     type Saved = ();
@@ -84,15 +84,15 @@ impl Op<3> for Cat {
     fn calls() -> Vec<Call> {
         let take = |name, doc| Call::new(name, doc).inputs(&["x"]);
         vec![
-            Call::new("cat", "Tensors one after the other along an axis; their other axes agree. A negative axis counts from the end.")
+            Call::new("cat", "Concatenates tensors along an axis; their other axes must agree. A negative axis counts from the end.")
                 .list("tensors")
                 .default("axis", 0)
                 .run(|a| cat(&a.list(), a.get("axis")?)),
-            Call::new("stack", "Tensors of one shape, side by side along a new axis put in before `axis`.")
+            Call::new("stack", "Stacks tensors of one shape along a new axis, which is inserted before `axis`.")
                 .list("tensors")
                 .default("axis", 0)
                 .run(|a| stack(&a.list(), a.get("axis")?)),
-            take("split", "Views of these lengths along an axis, in order; they add up to its size.")
+            take("split", "Views of these lengths along an axis, in order; they must add up to its size.")
                 .required("lengths", Kind::Ints)
                 .default("axis", 0)
                 .results(&["parts"])
@@ -130,10 +130,10 @@ impl Op<3> for Cat {
     }
 }
 
-/// Tensors one after the other along `axis`; their other axes agree. A negative axis counts from the end.
+/// Concatenates tensors along `axis`; their other axes must agree. A negative axis counts from the end.
 ///
 /// # Errors
-/// `Shape` or `DType` naming the tensor that does not fit.
+/// `Shape` or `DType` that names the tensor that does not fit.
 pub fn cat(inputs: &[&Tensor], axis: isize) -> Result<Tensor> {
     let Some(first) = inputs.first() else {
         return Err(Error::shape("cat: no tensors, expected at least one"));
@@ -154,18 +154,20 @@ pub fn cat(inputs: &[&Tensor], axis: isize) -> Result<Tensor> {
     )
 }
 
-/// Tensors of one shape, side by side along a new axis put in before `axis`.
+/// Stacks tensors of one shape along a new axis, which is inserted before `axis`.
 pub fn stack(inputs: &[&Tensor], axis: usize) -> Result<Tensor> {
     if let Some((i, other)) = inputs.iter().enumerate().find(|(_, t)| t.shape() != inputs[0].shape()) {
         let (a, b) = (other.shape(), inputs[0].shape());
-        return Err(Error::shape(format!("stack: tensor {i} has shape {a}, expected {b}, that of tensor 0")));
+        return Err(Error::shape(format!(
+            "stack: tensor {i} has shape {a}, expected {b}, the shape of tensor 0"
+        )));
     }
     let parts = inputs.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
     cat(&parts.iter().collect::<Vec<_>>(), axis.cast_signed())
 }
 
 impl Tensor {
-    /// Views of these lengths along `axis`, in order; they add up to its size.
+    /// Returns views of these lengths along `axis`, in order; they must add up to its size.
     pub fn split(&self, lengths: &[usize], axis: isize) -> Result<Vec<Self>> {
         let at = self.shape().axis("split", axis)?;
         let sum = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
@@ -182,10 +184,10 @@ impl Tensor {
         });
         starts.zip(lengths).map(|(start, n)| self.slice(at.cast_signed(), start..start + n)).collect()
     }
-    /// `count` views of equal length along `axis`.
+    /// Returns `count` views of equal length along `axis`.
     ///
     /// # Errors
-    /// `Shape` when the axis does not divide.
+    /// `Shape` if `count` does not divide the axis.
     pub fn chunk(&self, count: usize, axis: isize) -> Result<Vec<Self>> {
         let at = self.shape().axis("chunk", axis)?;
         let size = self.dims()[at];

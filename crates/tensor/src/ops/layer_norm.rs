@@ -1,4 +1,4 @@
-//! Layer normalisation over the last axis: `y = (x - mean) * rstd * gamma + beta` (Ba, Kiros and Hinton 2016).
+//! Layer normalization over the last axis: `y = (x - mean) * rstd * gamma + beta` (Ba, Kiros and Hinton 2016).
 
 use super::norm::{self, Rows};
 use super::prelude::*;
@@ -12,7 +12,7 @@ static PLAIN: Kernel = Kernel::new("layer_norm_plain", cl_file!("norm/norm.cl"))
     .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
 pub(super) static VARIANTS: Variants = Variants::new("layer_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
 
-/// x `(.., N)`, gamma `(N)`, beta `(N)` → `(.., N)`. Sums are f32 for every dtype.
+/// Normalizes x `(.., N)` with gamma `(N)` and beta `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
     check::same_float("layer_norm", &[("x", x), ("gamma", gamma), ("beta", beta)])?;
     check::last_dim("layer_norm", x, gamma, "gamma")?;
@@ -20,7 +20,7 @@ pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result
     LayerNorm { eps }.apply([x, gamma, beta])
 }
 
-/// See [`layer_norm`].
+/// Operation of [`layer_norm`].
 #[derive(Clone)]
 pub struct LayerNorm {
     pub(super) eps: f32,
@@ -28,7 +28,7 @@ pub struct LayerNorm {
 
 impl Op<3> for LayerNorm {
     const NAME: &'static str = "layer_norm";
-    /// mean (R), rstd (R)
+    /// mean (R), rstd (R).
     type Saved = (Option<Tensor>, Tensor);
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<(Tensor, Self::Saved)> {
         let (x, gamma, beta) = (x.contiguous()?, gamma.contiguous()?, beta.contiguous()?);
@@ -51,8 +51,8 @@ impl Op<3> for LayerNorm {
         reference(self.eps, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Layer normalisation over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → \
-                   `(x - mean) / sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type.";
+        let doc = "Layer normalization over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / \
+                   sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         vec![call.run(|a| {
             let [x, gamma, beta] = a.inputs()?;
@@ -82,7 +82,7 @@ impl Op<3> for LayerNorm {
             .sums(16)
             .extreme()
             .in_order(),
-            // Rows far from zero: a variance from E[x²] - mean² would be lost in rounding.
+            // Rows far from zero: a variance by E[x²] - mean² would be lost in rounding.
             Sample::new(
                 Self { eps: 1e-5 },
                 [Input::shifted(&[2, 40], 1000.0), Input::normal(&[40]), Input::normal(&[40])],
@@ -94,7 +94,7 @@ impl Op<3> for LayerNorm {
     }
 }
 
-/// By definition.
+/// Computes the norm by its definition.
 pub(super) fn reference(eps: f32, [x, gamma, beta]: [&Array; 3]) -> Array {
     let n = x.shape.last() as f64;
     let mut out = Array::zeros(x.shape.clone());

@@ -1,11 +1,11 @@
-//! Losses made of other operations. Their elements have the storage type of the inputs; means and sums are made in f32.
+//! Losses composed of other operations. Their elements have the storage type of the inputs; means and sums are computed in f32.
 
 use super::cross_entropy::Reduction;
 use super::gather::gather;
 use super::map::{Number, map_typed};
 use super::prelude::*;
 
-/// What becomes of the elements.
+/// Applies the reduction to the elements.
 fn reduced(elements: &Tensor, reduction: Reduction) -> Result<Tensor> {
     match reduction {
         Reduction::None => Ok(elements.clone()),
@@ -19,68 +19,72 @@ fn same_shape(op: &str, x: &Tensor, target: &Tensor) -> Result<()> {
     if x.shape() == target.shape() {
         return Ok(());
     }
-    Err(Error::shape(format!("{op}: target has shape {}, expected {}, that of x", target.shape(), x.shape())))
+    Err(Error::shape(format!(
+        "{op}: target has shape {}, expected {}, the shape of x",
+        target.shape(),
+        x.shape()
+    )))
 }
 
-/// `(x - target)²`.
+/// Computes `(x - target)²`.
 ///
 /// # Errors
-/// `Shape` or `DType` where both differ; so do all losses.
+/// `Shape` or `DType` if both differ; this applies to all losses.
 pub fn mse_loss(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("mse_loss", x, target)?;
     reduced(&x.sub(target)?.square()?, reduction)
 }
 
-/// `|x - target|`.
+/// Computes `|x - target|`.
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Those of [`mse_loss`].
 pub fn l1_loss(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("l1_loss", x, target)?;
     reduced(&x.sub(target)?.abs()?, reduction)
 }
 
-/// Half the square of `x - target` up to `delta`, and a line of its slope beyond (Huber 1964).
+/// Computes half the square of `x - target` up to `delta`, and a line of the same slope beyond (Huber 1964).
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Those of [`mse_loss`].
 pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f32, reduction: Reduction) -> Result<Tensor> {
     same_shape("huber_loss", x, target)?;
     let d = x.sub(target)?;
-    // With c the difference held between -delta and delta: c d - c² / 2.
+    // With c the difference clamped to -delta .. delta: c d - c² / 2.
     let c = d.clamp(-delta, delta)?;
     reduced(&c.mul(&d)?.sub(&c.square()?.mul_scalar(0.5)?)?, reduction)
 }
 
-/// Binary cross entropy of `sigmoid(x)` and targets from 0 to 1: `target · softplus(-x) + (1 - target) · softplus(x)`, which keeps its digits
-/// at both ends.
+/// Computes the binary cross entropy of `sigmoid(x)` and targets from 0 to 1: `target · softplus(-x) + (1 - target) · softplus(x)`, which keeps its
+/// digits at both ends.
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Those of [`mse_loss`].
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("bce_with_logits", x, target)?;
     let (one, other) = (x.neg()?.softplus()?.mul(target)?, x.softplus()?.mul(&target.rsub_scalar(1.0)?)?);
     reduced(&one.add(&other)?, reduction)
 }
 
-/// Kullback and Leibler's divergence of log-probabilities x from probabilities `target`: `target · (log target - x)`, 0 where the target is 0.
+/// Computes the Kullback-Leibler divergence of log-probabilities x from probabilities `target`: `target · (log target - x)`, 0 if the target is 0.
 /// The mean is over all elements.
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Those of [`mse_loss`].
 pub fn kl_div(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("kl_div", x, target)?;
-    // The logarithm of 0 is never multiplied by 0.
+    // The logarithm of 0 must never be multiplied by 0.
     let log =
         target.maximum(&Tensor::full(target.device(), [1], f32::MIN_POSITIVE, target.dtype())?)?.log()?;
     reduced(&target.mul(&log.sub(x)?)?, reduction)
 }
 
-/// Negative log-likelihood: log-probabilities `(.., V)` and class numbers `(..)`, u32 or i32 → `-x` at each row's class. Rows whose class is
-/// `ignore_index` are 0 and do not count in the mean, which is NaN where all rows are ignored; any other number that is not a class gives NaN.
+/// Computes the negative log-likelihood: log-probabilities `(.., V)` and class numbers `(..)`, u32 or i32 → `-x` at each row's class. Rows with
+/// class `ignore_index` are 0 and do not count in the mean, which is NaN if all rows are ignored. Any other invalid class gives NaN.
 ///
 /// # Errors
-/// `Shape` where the targets have not the shape of x without its last axis; `DType`.
+/// `Shape` if the targets do not have the shape of x without its last axis; `DType`.
 pub fn nll_loss(
     x: &Tensor,
     target: &Tensor,
@@ -112,7 +116,7 @@ pub fn nll_loss(
     }
 }
 
-/// The calls of these functions.
+/// Returns the calls of these functions.
 pub(super) fn calls() -> Vec<Call> {
     let of = |name, doc| Call::new(name, doc).inputs(&["x", "target"]).choice("reduction", &Reduction::NAMES);
     vec![
@@ -132,11 +136,12 @@ pub(super) fn calls() -> Vec<Call> {
             let [x, target] = a.inputs()?;
             bce_with_logits(x, target, reduction(a)?)
         }),
-        of("kl_div", "Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements.").run(|a| {
+        of("kl_div", "Kullback-Leibler divergence of log-probabilities x from probabilities `target`; the mean is over all elements.").run(|a| {
             let [x, target] = a.inputs()?;
             kl_div(x, target, reduction(a)?)
         }),
-        of("nll_loss", "Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows whose class is `ignore_index` count for nothing.")
+        of("nll_loss", "Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows with class `ignore_index` are \
+                        ignored.")
             .optional_default("ignore_index", -100)
             .run(|a| {
                 let [x, target] = a.inputs()?;
@@ -156,7 +161,7 @@ mod tests {
     type Formula = fn(f64, f64) -> f64;
     type Loss = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
-    /// Each element and its gradient against the formula in f64.
+    /// Compares each element and its gradient with the formula in f64.
     #[test]
     fn losses_are_their_formulas() {
         let device = crate::suite::test_device().unwrap();
@@ -213,7 +218,7 @@ mod tests {
         assert!(message.to_string().contains("nll_loss: target has shape [3], expected that of x [2, 3]"));
     }
 
-    /// As in PyTorch: the mean is over the rows that count.
+    /// Tests PyTorch's rule: the mean is over the rows that are not ignored.
     #[test]
     fn ignored_rows_are_left_out_of_the_mean() {
         let device = crate::suite::test_device().unwrap();
@@ -232,7 +237,7 @@ mod tests {
         assert!(nll_loss(&x, &none, Some(-100), Reduction::Mean).unwrap().item().unwrap().is_nan());
     }
 
-    /// A subtraction of almost equal numbers left nothing of small losses, and the slope at 0 was that of a kink.
+    /// Tests small losses: a subtraction of almost equal numbers left no digits, and the slope at 0 was that of a kink.
     #[test]
     fn cross_entropy_of_sure_logits_keeps_its_digits() {
         let device = crate::suite::test_device().unwrap();

@@ -1,4 +1,4 @@
-//! Masks and what they choose. Comparisons give masks of type bool, a byte an element; in a tensor of any type an element that is not 0 is set.
+//! Masks and selection. Comparisons give masks of type bool, one byte per element. In a tensor of any type, an element that is not 0 is set.
 
 use super::map::{Number, map_typed};
 use super::prelude::*;
@@ -6,7 +6,7 @@ use super::view::FAR;
 use crate::tape;
 use std::ops::Range;
 
-/// `a` where the mask is set, else `b`; all three broadcast.
+/// Operation that selects `a` if the mask is set, otherwise `b`; all three broadcast.
 #[derive(Clone)]
 pub struct Where;
 
@@ -45,7 +45,7 @@ impl Op<3> for Where {
         vec![
             Call::new(
                 "where_cond",
-                "`a` where the mask is not 0, else `b`. All broadcast; a and b have one type.",
+                "`a` where the mask is not 0, otherwise `b`. All broadcast; a and b have one type.",
             )
             .inputs(&["mask", "a", "b"])
             .run(|a| {
@@ -99,19 +99,19 @@ impl Op<3> for Where {
     }
 }
 
-/// A comparison of two numbers: 1 where it holds, else 0.
+/// A comparison of two numbers: 1 if it holds, otherwise 0.
 pub struct Comparison {
     /// Name.
     pub name: &'static str,
-    /// Result in `x0` and `x1`, floats.
+    /// Expression of the result in `x0` and `x1`, floats.
     pub y: &'static str,
-    /// The same of integers of any types, exactly.
+    /// Exact expression for integers of any types.
     exact: &'static str,
-    /// Whether it holds.
+    /// Returns whether it holds.
     pub f: fn(f64, f64) -> bool,
 }
 
-/// Every comparison; the others are these with their operands exchanged.
+/// All comparisons; the others are these with exchanged operands.
 pub static COMPARISONS: [Comparison; 3] = [
     Comparison {
         name: "eq",
@@ -133,10 +133,10 @@ pub static COMPARISONS: [Comparison; 3] = [
     },
 ];
 
-/// The C expression of [`Where`] over mask, a and b.
+/// C expression of [`Where`] over mask, a and b.
 pub static WHERE: &str = "x0 != 0.0f ? x1 : x2";
 
-/// The input where the mask is not set, else a value; the mask broadcasts to the input.
+/// Operation that keeps the input where the mask is not set, and writes a value elsewhere; the mask broadcasts to the input.
 #[derive(Clone)]
 pub struct MaskedFill {
     pub(super) value: f32,
@@ -160,7 +160,7 @@ impl Op<2> for MaskedFill {
     fn calls() -> Vec<Call> {
         let call = Call::new(
             Self::NAME,
-            "`value` where the mask is not 0, else x; the mask broadcasts to its shape.",
+            "`value` where the mask is not 0, otherwise x; the mask broadcasts to its shape.",
         );
         vec![call.inputs(&["x", "mask"]).required("value", Kind::Float).run(|a| {
             let [x, mask] = a.inputs()?;
@@ -196,15 +196,14 @@ impl Op<2> for MaskedFill {
     }
 }
 
-/// Masks as methods. Comparisons give masks of type bool, set where they hold; two integers are compared exactly, one with a float as f32.
+/// Masks as methods. Comparisons give masks of type bool. Two integers are compared exactly, an integer with a float as f32.
 impl Tensor {
-    /// `a` where this mask is set, else `b`. All broadcast; `a` and `b` have one type; of integers there is no
-    /// gradient.
+    /// Returns `a` where this mask is set, otherwise `b`. All broadcast; `a` and `b` have one type; integers have no gradient.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
         check::same_type("where_cond", ("a", a), ("b", b))?;
         Where.apply([&self.detach(), a, b])
     }
-    /// `value` where `mask` is set, else this tensor; the mask broadcasts to its shape.
+    /// Returns `value` where `mask` is set, otherwise this tensor's elements; the mask broadcasts to its shape.
     pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self> {
         if mask.layout().expand(self.shape()).is_none() {
             return Err(Error::shape(format!(
@@ -216,7 +215,10 @@ impl Tensor {
         if !self.dtype().is_float() {
             check::one_device("masked_fill", &[self, mask])?;
             if value.fract() != 0.0 || value.abs() > 4_294_967_040.0 {
-                return Err(Error::dtype(format!("masked_fill: {value} in a tensor of {}", self.dtype())));
+                return Err(Error::dtype(format!(
+                    "masked_fill: cannot fill a tensor of {} with {value}",
+                    self.dtype()
+                )));
             }
             let number = [Number::Int(value as i64)];
             let attributes = || vec![("value", value.into())];
@@ -236,7 +238,7 @@ impl Tensor {
         {
             return Ok(y);
         }
-        // What is greater is called with its operands exchanged.
+        // `gt` and `ge` call `lt` and `le` with exchanged operands.
         let called = match name {
             "gt" => "lt",
             "ge" => "le",
@@ -249,39 +251,39 @@ impl Tensor {
             crate::no_grad(|| map(row.y, &[self, other], &[], &shape, DType::Bool))
         })
     }
-    /// Mask of `self == other`.
+    /// Returns the mask of `self == other`.
     pub fn eq(&self, other: &Self) -> Result<Self> {
         self.compare("eq", other, 0)
     }
-    /// Mask of `self < other`.
+    /// Returns the mask of `self < other`.
     pub fn lt(&self, other: &Self) -> Result<Self> {
         self.compare("lt", other, 1)
     }
-    /// Mask of `self <= other`.
+    /// Returns the mask of `self <= other`.
     pub fn le(&self, other: &Self) -> Result<Self> {
         self.compare("le", other, 2)
     }
-    /// Mask of `self > other`.
+    /// Returns the mask of `self > other`.
     pub fn gt(&self, other: &Self) -> Result<Self> {
         other.compare("gt", self, 1)
     }
-    /// Mask of `self >= other`.
+    /// Returns the mask of `self >= other`.
     pub fn ge(&self, other: &Self) -> Result<Self> {
         other.compare("ge", self, 2)
     }
-    /// The numbers of a range, u32 `(N)`.
+    /// Returns the numbers of a range, u32 `(N)`.
     pub fn arange(device: &Device, range: Range<u32>) -> Result<Self> {
         let numbers: Vec<u32> = range.collect();
         Self::from_u32(device, [numbers.len()], &numbers)
     }
-    /// Mask `(rows, columns)`, u32: set where `column > row + diagonal`. With `(T, T, 0)` it hides the future from attention.
+    /// Returns the mask `(rows, columns)`, u32, set where `column > row + diagonal`. With `(T, T, 0)` it hides the future from attention.
     pub fn above_diagonal(device: &Device, rows: usize, columns: usize, diagonal: i32) -> Result<Self> {
         let numbers = |n: usize| Self::arange(device, 0..u32::try_from(n).unwrap_or(u32::MAX));
         let (row, column) = (numbers(rows)?.reshape([rows, 1])?, numbers(columns)?);
         let above = "x1 > x0 + s0 ? (FV)(1.0f) : (FV)(0.0f)";
         map(above, &[&row, &column], &[diagonal as f32], &[rows, columns].into(), DType::U32)
     }
-    /// The lower triangle of the last two axes: 0 where `column > row + diagonal`.
+    /// Returns the lower triangle of the last two axes: 0 where `column > row + diagonal`.
     pub fn tril(&self, diagonal: i32) -> Result<Self> {
         let [.., rows, columns] = *self.dims() else {
             return Err(Error::shape(format!(

@@ -1,8 +1,7 @@
-//! Operations. One file an op; `ops!` at the end of this file is the only list.
+//! Operations. Each has its own file; `ops!` at the end of this file is the only list.
 //!
-//! Three doors to add one, the cheapest that fits:
-//! element by element: a row in `elementwise.rs`; made of other ops: a function; own kernel: `<op>/mod.rs`, `<op>/<op>.cl` and its
-//! name below.
+//! There are three ways to add one; use the simplest that fits. An element-wise operation is a row in `elementwise.rs`. A composition of other
+//! operations is a function. An operation with its own kernel has `<op>/mod.rs`, `<op>/<op>.cl` and its name below.
 
 use crate::suite::{BenchFn, CasesFn};
 use crate::{Device, Tensor};
@@ -36,8 +35,8 @@ mod threads;
 
 pub(crate) use copy::copy as copied;
 
-/// Work-items that share a row of `n` elements: one on CPUs; on GPUs as many as have about four vectors each, from one
-/// hardware group to 512.
+/// Returns the work-items that share a row of `n` elements: one on CPUs; on GPUs enough for about four vectors each, at least a hardware group
+/// and at most 512.
 pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
     if device.capabilities().is_cpu() {
         return 1;
@@ -46,8 +45,8 @@ pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
     vectors.div_ceil(4).next_power_of_two().clamp(32, 512).min(largest_group(device))
 }
 
-/// For kernels over rows of `n` elements of x whose tuned vectors are shorter: on GPUs vectors of 16 bytes, each one access, where
-/// all rows start at such.
+/// Sets 16-byte vectors, each one access, for kernels over rows of `n` elements of x whose tuned vectors are shorter. Applies to GPUs, if all rows
+/// start at multiples of 16 bytes.
 pub fn vectors_of_16_bytes<'a>(launch: Launch<'a>, x: &Tensor, n: usize) -> Launch<'a> {
     match has_vectors_of_16_bytes(x, n) {
         true => launch.define("ALIGNED_VECTORS", 1).define("VW", 16 / x.dtype().size()),
@@ -55,21 +54,21 @@ pub fn vectors_of_16_bytes<'a>(launch: Launch<'a>, x: &Tensor, n: usize) -> Laun
     }
 }
 
-/// Whether that gives such vectors.
+/// Returns whether [`vectors_of_16_bytes`] sets such vectors.
 pub fn has_vectors_of_16_bytes(x: &Tensor, n: usize) -> bool {
     !x.device().capabilities().is_cpu() && (n * x.dtype().size()).is_multiple_of(16)
 }
 
-/// The largest power of two that a work-group of this device may have.
+/// Returns the largest power of two that a work-group of this device may have.
 pub fn largest_group(device: &Device) -> usize {
     1 << device.capabilities().max_group.max(1).ilog2()
 }
 
-/// Work-items that a GPU's compute unit has at once, which OpenCL does not tell: 2048 on NVIDIA's 8.0 and 9.0 (CUDA C++ Programming Guide, technical
-/// specifications), 40 waves of 64 or 32 of 64 on AMD's. Work is cut into parts for so many on each unit.
+/// Resident work-items of a GPU's compute unit, which OpenCL does not report: 2048 on NVIDIA's 8.0 and 9.0 (CUDA C++ Programming Guide, technical
+/// specifications), 40 waves of 64 or 32 of 64 on AMD's. Work is divided into parts for this number on each unit.
 pub(crate) const RESIDENT: usize = 2048;
 
-/// Work-groups that `rows` of `n` elements are dealt to: on GPUs one a row, on CPUs a few for each core.
+/// Returns the work-groups for `rows` of `n` elements: on GPUs one per row, on CPUs a few per core.
 pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
     let capabilities = device.capabilities();
     if !capabilities.is_cpu() {
@@ -78,9 +77,9 @@ pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
     (rows * n).div_ceil(map::CPU_CHUNK).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(rows)
 }
 
-/// Parts that a sum over `elements` is taken in where it has too few results to keep a device busy. Their number decides the
-/// order of additions, so on CPUs it is not that of the cores, which a user changes with one variable: results have the same bits
-/// for any number of threads. Eight parts are for the cores of a small machine, up to 64, where that adds little, for a server's.
+/// Returns the parts of a sum over `elements` with too few results to keep a device busy. Their number determines the order of additions. On CPUs
+/// it is therefore not the number of cores, which a user can change with one variable: results have the same bits for any number of threads. Eight
+/// parts suffice for a small machine. Larger sums, where parts add little cost, have up to 64, for a server.
 pub fn sum_parts(device: &Device, elements: usize) -> usize {
     let capabilities = device.capabilities();
     if capabilities.is_cpu() {
@@ -89,7 +88,7 @@ pub fn sum_parts(device: &Device, elements: usize) -> usize {
     4 * capabilities.compute_units.max(1) as usize
 }
 
-/// Whether writing `y` leaves nothing of use in a CPU's caches, so that its stores may go past them.
+/// Returns whether `y` is too large to be useful in a CPU's caches, so that stores may bypass them.
 pub fn streaming_stores(y: &Tensor) -> bool {
     let capabilities = y.device().capabilities();
     let bytes = (y.count() * y.dtype().size()) as u64;
@@ -97,26 +96,26 @@ pub fn streaming_stores(y: &Tensor) -> bool {
     capabilities.is_cpu() && cache > 0 && 2 * bytes > cache
 }
 
-/// One line of [`OPS`].
+/// An entry of [`OPS`].
 #[derive(Clone, Copy)]
 pub struct OpEntry {
-    /// Module and type of the op.
+    /// Module and type of the operation.
     pub name: &'static str,
-    /// Makes the cases that the suite runs; [`OpEntry::cases`] leaves those of other samples out.
+    /// Builds the cases that the suite runs; [`OpEntry::cases`] omits those of other samples.
     pub make: CasesFn,
-    /// The name of the samples that are meant, where it is not all of them.
+    /// Name of the selected samples; `None` selects all.
     pub sample: Option<&'static str>,
     /// Visits its benchmark cases.
     pub bench: BenchFn,
-    /// What of it can be called by name: [`calls`] has those of all.
+    /// Its calls by name; [`calls`] has those of all operations.
     pub calls: fn() -> Vec<call::Call>,
 }
 
-/// `module: Type, Type;` → `pub mod`, an entry in [`OPS`] for each type and a test named after it.
+/// Declares `pub mod`, an entry in [`OPS`] for each type, and a test named after it: `module: Type, Type;`.
 macro_rules! ops {
     ($($module:ident: $($op:ident),+;)*) => {
         $(pub mod $module;)*
-        /// Every op with a gradient of its own, and the optimizers.
+        /// Every operation with its own gradient, and the optimizers.
         pub static OPS: &[OpEntry] = &[$($(OpEntry {
             name: concat!(stringify!($module), "::", stringify!($op)),
             make: crate::suite::cases::<$module::$op, _, _>,

@@ -1,6 +1,6 @@
-//! Sees operations as they are called on this thread, for those who note what a function computes.
+//! Observation of operations as they are called on this thread, for callers that record what a function computes.
 //!
-//! An operation that others are made of is noted as one; what it calls itself is not.
+//! An operation composed of others is recorded as one; its inner calls are not.
 
 use super::call::Attributes;
 use crate::{Result, Tensor, tape};
@@ -8,28 +8,28 @@ use netcl_device::version::Version;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// One call of an operation.
+/// A recorded call of an operation.
 pub(crate) struct Called {
-    /// The name it can be called by.
+    /// Name by which it can be called.
     pub name: &'static str,
-    /// The tensors it was given.
+    /// Input tensors.
     pub inputs: Vec<Option<Tensor>>,
-    /// What else.
+    /// Attributes.
     pub attributes: Attributes,
-    /// What came of it.
+    /// Results.
     pub results: Vec<Tensor>,
-    /// The layer at work: the name that [`in_layer`] was given, else the number of [`tape::layer`], else nothing.
+    /// Current layer: the name passed to [`in_layer`], otherwise the number of [`tape::layer`], otherwise empty.
     pub layer: String,
-    /// What was in the memory of inputs and results when they were read and written.
+    /// Versions of the memory of inputs and results when they were read and written.
     pub versions: Vec<(Tensor, Version)>,
-    /// The commands of the device's recording that are its own.
+    /// Commands of the operation in the device's recording.
     pub commands: Range<usize>,
 }
 
 #[derive(Default)]
 struct State {
     called: Vec<Called>,
-    /// Whether an operation is at work.
+    /// Whether an operation is in progress.
     within: bool,
 }
 
@@ -38,7 +38,7 @@ thread_local! {
     static LAYERS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Puts back what was watched before.
+/// Restores the previous observation.
 struct Restore(Option<State>);
 
 impl Drop for Restore {
@@ -47,19 +47,19 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f`; what was called meanwhile.
+/// Runs `f` and returns the calls made meanwhile.
 pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Vec<Called>) {
     let _restore = Restore(STATE.replace(Some(State::default())));
     let out = f();
     (out, STATE.take().unwrap_or_default().called)
 }
 
-/// Whether somebody watches on this thread. Operations are not deferred then.
+/// Returns whether this thread is observed. Operations are not deferred in this case.
 pub(crate) fn watching() -> bool {
     STATE.with_borrow(Option::is_some)
 }
 
-/// Runs `f` as the layer of this name, within the layers around it.
+/// Runs `f` as the layer with this name, nested in the current layers.
 pub(crate) fn in_layer<R>(name: &str, f: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
@@ -81,7 +81,7 @@ fn layer() -> String {
     }
 }
 
-/// An operation that is at work. Dropped without [`Open::done`], it has failed.
+/// An operation in progress. If it is dropped without [`end`], the operation has failed.
 pub(crate) struct Open(Option<Called>);
 
 impl Drop for Open {
@@ -98,7 +98,7 @@ fn version(t: &Tensor) -> (Tensor, Version) {
     (t.clone(), t.storage().version())
 }
 
-/// An operation begins; `None` where nobody watches, or within another one.
+/// Records the start of an operation. Returns `None` if nobody observes, or within another operation.
 pub(crate) fn begin(
     name: &'static str,
     describe: impl FnOnce() -> (Vec<Option<Tensor>>, Attributes),
@@ -124,7 +124,7 @@ fn open(name: &'static str, (inputs, attributes): (Vec<Option<Tensor>>, Attribut
     Open(Some(Called { name, inputs, attributes, results, layer, versions, commands: at..at }))
 }
 
-/// The operation that [`begin`] noted is done.
+/// Records that an operation started by [`begin`] is done.
 pub(crate) fn end(open: Option<Open>, results: &[Tensor]) {
     let Some(mut called) = open.and_then(|mut open| open.0.take()) else { return };
     called.results = results.to_vec();
@@ -138,7 +138,7 @@ pub(crate) fn end(open: Option<Open>, results: &[Tensor]) {
     });
 }
 
-/// Notes a function of one result that is no [`Op`](super::Op).
+/// Records a function of one result that is not an [`Op`](super::Op).
 pub(crate) fn noted(
     name: &'static str,
     inputs: &[&Tensor],

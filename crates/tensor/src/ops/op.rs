@@ -1,4 +1,4 @@
-//! What an operation has to have: [`Op`], and [`MultiOp`] for several results.
+//! The traits of operations: [`Op`], and [`MultiOp`] for several results.
 
 use super::call::{Attributes, Call};
 use super::{check, observe};
@@ -11,49 +11,49 @@ use netcl_kernel::tune::take_crash;
 
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
 pub trait Op<const N: usize>: Clone + Send + 'static {
-    /// Name, as errors, profiler and suite say it.
+    /// Name in errors, profiler and suite.
     const NAME: &'static str;
-    /// Why no sample lacks elements, where that makes no sense.
+    /// Reason why no sample is empty, if that makes no sense.
     const NO_EMPTY_SAMPLE: Option<&'static str> = None;
-    /// Why no sample has inputs of one element, where that makes no sense.
+    /// Reason why no sample has inputs of one element, if that makes no sense.
     const NO_SINGLE_SAMPLE: Option<&'static str> = None;
-    /// Why no sample has extreme values, where none are.
+    /// Reason why no sample has extreme values, if there are none.
     const NO_EXTREME_SAMPLE: Option<&'static str> = None;
-    /// What the forward keeps for the backward.
+    /// Values that the forward saves for the backward.
     type Saved: Send + 'static;
-    /// Computes the result. Recording is off: ops used here leave nothing on the tape.
+    /// Computes the result. Recording is off: operations used here leave nothing on the tape.
     fn forward(&self, inputs: [&Tensor; N]) -> Result<(Tensor, Self::Saved)>;
-    /// The gradients of the inputs, given that of the result; `None` where there is none or `requires_grad` is false.
+    /// Computes the gradients of the inputs from that of the result. An entry is `None` if there is none or `requires_grad` is false.
     fn backward(&self, inputs: [&Tensor; N], saved: &Self::Saved, dy: &Tensor)
     -> Result<[Option<Tensor>; N]>;
-    /// The same in f64 on the host, written as in a textbook.
+    /// Computes the result in f64 on the host, by its definition.
     fn reference(&self, inputs: [&Array; N]) -> Array;
-    /// What the suite runs it on. It fails without a sample that has an input of no element, one whose inputs have one element
-    /// each and one of extreme values.
+    /// Returns the samples for the suite. It fails without a sample with an empty input, one whose inputs have one element each, and one with
+    /// extreme values.
     fn samples() -> Vec<Sample<Self, N>>;
-    /// How it is called by name, and the functions beside it that are made of other ops.
+    /// Returns its call by name, and the calls of functions composed of other operations that are listed with it.
     fn calls() -> Vec<Call>;
 
-    /// The name that whoever called it knows, where one type stands for several ops. A call has this name.
+    /// Returns the name that callers use, if one type implements several operations. A call has this name.
     fn called(&self) -> &'static str {
         Self::NAME
     }
-    /// What that call is given beside tensors to be this op.
+    /// Returns the attributes of that call for this operation.
     fn attributes(&self) -> Attributes {
         Vec::new()
     }
-    /// What tensors the call is given: the op's inputs, but for those that it does not use.
+    /// Returns the tensors of that call: the operation's inputs, without unused ones.
     fn given<'a>(&self, inputs: [&'a Tensor; N]) -> Vec<Option<&'a Tensor>> {
         inputs.map(Some).into()
     }
 
-    /// What it is as a node of a tree, of these inputs, which are checked as [`Op::forward`] does; `None` where it is none.
+    /// Returns the operation as a node of an expression tree over these inputs, checked as in [`Op::forward`]; `None` if it cannot be a node.
     #[doc(hidden)]
     fn term(&self, _: [&Tensor; N]) -> Result<Option<Term>> {
         Ok(None)
     }
 
-    /// Forward, then onto the tape if an input needs a gradient. Within [`lazy`](crate::lazy) what is a node of a tree waits for others.
+    /// Runs the forward, and records it on the tape if an input needs a gradient. Within [`lazy`](crate::lazy), nodes of a tree are deferred.
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
         let name = self.called();
         check::one_device(name, &inputs)?;
@@ -73,49 +73,49 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     }
 }
 
-/// An operation with `M` results. [`Op`], which has one, is what nearly all are; more are for ops whose gradients come back
-/// together, in one pass over memory. The suite, bench and self-test take both.
+/// An operation with `M` results. Most operations have one result, as [`Op`]. This trait is for operations whose gradients are computed together,
+/// in one pass over memory. The suite, bench and self-test accept both.
 pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
-    /// As [`Op::NAME`].
+    /// See [`Op::NAME`].
     const NAME: &'static str;
-    /// As [`Op::NO_EMPTY_SAMPLE`].
+    /// See [`Op::NO_EMPTY_SAMPLE`].
     const NO_EMPTY_SAMPLE: Option<&'static str> = None;
-    /// As [`Op::NO_SINGLE_SAMPLE`].
+    /// See [`Op::NO_SINGLE_SAMPLE`].
     const NO_SINGLE_SAMPLE: Option<&'static str> = None;
-    /// As [`Op::NO_EXTREME_SAMPLE`].
+    /// See [`Op::NO_EXTREME_SAMPLE`].
     const NO_EXTREME_SAMPLE: Option<&'static str> = None;
-    /// What the forward keeps for the backward.
+    /// Values that the forward saves for the backward.
     type Saved: Send + 'static;
     /// Computes the results. Recording is off.
     fn forward(&self, inputs: [&Tensor; N]) -> Result<([Tensor; M], Self::Saved)>;
-    /// The gradients of the inputs, given those of the results: `None` for one that nothing was made of.
+    /// Computes the gradients of the inputs from those of the results, which are `None` for unused results.
     fn backward(
         &self,
         inputs: [&Tensor; N],
         saved: &Self::Saved,
         dys: [Option<&Tensor>; M],
     ) -> Result<[Option<Tensor>; N]>;
-    /// The same in f64 on the host.
+    /// Computes the results in f64 on the host.
     fn reference(&self, inputs: [&Array; N]) -> [Array; M];
-    /// As [`Op::samples`].
+    /// See [`Op::samples`].
     fn samples() -> Vec<Sample<Self, N>>;
-    /// As [`Op::calls`].
+    /// See [`Op::calls`].
     fn calls() -> Vec<Call>;
 
-    /// As [`Op::called`].
+    /// See [`Op::called`].
     fn called(&self) -> &'static str {
         Self::NAME
     }
-    /// As [`Op::attributes`].
+    /// See [`Op::attributes`].
     fn attributes(&self) -> Attributes {
         Vec::new()
     }
-    /// As [`Op::given`].
+    /// See [`Op::given`].
     fn given<'a>(&self, inputs: [&'a Tensor; N]) -> Vec<Option<&'a Tensor>> {
         inputs.map(Some).into()
     }
 
-    /// Forward, then onto the tape, as one node, if an input needs a gradient.
+    /// Runs the forward, and records it on the tape as one node if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
         let name = self.called();
         check::one_device(name, &inputs)?;
@@ -197,8 +197,8 @@ fn run_forward(
     }
 }
 
-/// Runs `f`, and again as long as a further kernel's build ended the process of the driver's compiler and took that variant out of use: `f`
-/// then chooses another one. `f` makes its results anew each time.
+/// Runs `f`, and again whenever compiling a further kernel crashed the driver's compiler process and thus disabled that variant: `f` then chooses
+/// another one. `f` must compute its results anew each time.
 fn retried(f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let mut crashed: Vec<&'static str> = Vec::new();
     loop {
@@ -229,7 +229,7 @@ fn kept(inputs: &[Option<&Tensor>]) -> Vec<Option<Tensor>> {
     inputs.iter().map(|x| x.cloned()).collect()
 }
 
-/// [`MultiOp::calls`] of an op, for its entry in the list.
+/// Returns [`MultiOp::calls`] of an operation, for its entry in the list.
 pub(super) fn calls<O: MultiOp<N, M>, const N: usize, const M: usize>() -> Vec<Call> {
     O::calls()
 }
@@ -243,7 +243,7 @@ mod tests {
     use netcl_device::{Builders, Capabilities, DeviceKind, Settings};
     use netcl_kernel::tune::Tuning;
 
-    /// Ends at each text of the variant of a matrix product that it was asked for first; builds everything else.
+    /// Script of a compiler that exits at the first variant of a matrix product, and compiles everything else.
     const CRASHES: &str = r#"echo ready; while read -r line; do
         name=$(printf %s "$line" | sed -n 's/.*\/\/ \(matmul_[a-z0-9_]*\).*/\1/p')
         [ -n "$name" ] && [ ! -e "$0" ] && echo "$name" > "$0"
@@ -261,7 +261,7 @@ mod tests {
         let card = Capabilities { local_mem: 64 << 10, ..Capabilities::floor("odd:0", DeviceKind::Gpu) };
         let device = Device::from_driver(Box::new(NullDriver::new(card)), settings);
         let zeros = |shape: [usize; 2]| Tensor::zeros(&device, shape, DType::F32).unwrap();
-        // A thin product: its own kernel, and the tile that computes every product.
+        // A product with few rows: its own kernel, and the tile that computes every product.
         let (x, w) = (zeros([1, 256]), zeros([256, 256]));
         matmul(&x, &w.parameter("w")).unwrap().backward_with(&x).unwrap();
         let crashed = std::fs::read_to_string(&crashed).unwrap();

@@ -1,4 +1,4 @@
-//! What an op's file starts with.
+//! Common imports of operations.
 
 pub(crate) use super::RESIDENT;
 pub use super::call::{Args, Attributes, Call, Kind, Value};

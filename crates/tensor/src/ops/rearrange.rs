@@ -1,15 +1,15 @@
-//! Elements in other places, made of other operations: picked, mirrored, rolled, padded, resized, numbers as rows of zeros and a one.
+//! Rearrangements composed of other operations: index selection, flip, roll, padding, resizing, one-hot rows.
 
 use super::embedding::embedding;
 use super::join::cat;
 use super::matmul::matmul;
 use super::prelude::*;
 
-/// Elements `ids` (u32 or i32, `(M)`) of an axis, in their order; an index outside of it gives NaN. The gradient adds up what was picked more
-/// than once, in a fixed order.
+/// Selects elements `ids` (u32 or i32, `(M)`) of an axis, in their order; an invalid index gives NaN. The gradients of elements that are selected
+/// several times are added in a fixed order.
 ///
 /// # Errors
-/// `Shape` where there is no such axis or the indices have not one axis; `DType`.
+/// `Shape` if the axis does not exist or the indices do not have one axis; `DType`.
 pub fn index_select(x: &Tensor, axis: isize, ids: &Tensor) -> Result<Tensor> {
     check::float("index_select", "x", x)?;
     let axis = x.shape().axis("index_select", axis)?;
@@ -33,10 +33,10 @@ fn picked(x: &Tensor, axis: usize, ids: impl Iterator<Item = usize>) -> Result<T
     index_select(x, axis.cast_signed(), &Tensor::from_u32(x.device(), [ids.len()], &ids)?)
 }
 
-/// Axes in the opposite order of their elements.
+/// Reverses the elements of axes.
 ///
 /// # Errors
-/// `Shape` where there is no such axis; `DType` when x is not of floats.
+/// `Shape` if an axis does not exist; `DType` if x does not have a float type.
 pub fn flip(x: &Tensor, axes: &[isize]) -> Result<Tensor> {
     axes.iter().try_fold(x.clone(), |x, axis| {
         let axis = x.shape().axis("flip", *axis)?;
@@ -45,10 +45,10 @@ pub fn flip(x: &Tensor, axes: &[isize]) -> Result<Tensor> {
     })
 }
 
-/// Elements of an axis moved on by `shift`; those that leave it come in at the other end.
+/// Moves the elements of an axis by `shift`; elements that leave it reappear at the other end.
 ///
 /// # Errors
-/// `Shape` where there is no such axis.
+/// `Shape` if the axis does not exist.
 pub fn roll(x: &Tensor, shift: i64, axis: isize) -> Result<Tensor> {
     let axis = x.shape().axis("roll", axis)?;
     let size = x.dims()[axis];
@@ -60,10 +60,10 @@ pub fn roll(x: &Tensor, shift: i64, axis: isize) -> Result<Tensor> {
     cat(&[&x.slice(axis, size - shift..size)?, &x.slice(axis, 0..size - shift)?], axis)
 }
 
-/// What is put around a tensor.
+/// Values of the padding around a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Padding {
-    /// A value.
+    /// A constant.
     Constant(f32),
     /// The elements mirrored at the first and the last one, which are not repeated.
     Reflect,
@@ -71,10 +71,10 @@ pub enum Padding {
     Replicate,
 }
 
-/// Puts something around the last axes: `amounts` has two numbers for each, before and after, of the last axis first, as PyTorch's `pad`.
+/// Pads the last axes: `amounts` has two numbers per axis, before and after, starting with the last axis, as in PyTorch's `pad`.
 ///
 /// # Errors
-/// `Shape` for more axes than x has, an odd number of amounts, or more mirrored elements than there are.
+/// `Shape` for more axes than x has, an odd number of amounts, or more mirrored elements than an axis has.
 pub fn pad(x: &Tensor, amounts: &[usize], padding: Padding) -> Result<Tensor> {
     let axes = amounts.len() / 2;
     if !amounts.len().is_multiple_of(2) || axes > x.shape().rank() {
@@ -94,7 +94,7 @@ pub fn pad(x: &Tensor, amounts: &[usize], padding: Padding) -> Result<Tensor> {
         };
         if size < least {
             return Err(Error::shape(format!(
-                "pad: amounts {pair:?} of axis {axis} of x {}, expected at least {} there",
+                "pad: amounts {pair:?} of axis {axis} of x {}, expected at least {} elements there",
                 x.shape(),
                 counted(least, "element")
             )));
@@ -126,13 +126,14 @@ fn surrounded(x: &Tensor, axis: usize, [before, after]: [usize; 2], value: f32) 
     if parts.len() == 1 { Ok(parts[0].clone()) } else { cat(&parts, axis.cast_signed()) }
 }
 
-/// ids of any shape, u32 or i32, below `classes` → f32 with an axis of `classes` behind: 1 at the number, else 0.
+/// Returns one-hot rows: ids of any shape, u32 or i32, below `classes` → f32 with a further axis of `classes`: 1 at the id, otherwise 0.
 ///
 /// # Errors
-/// `DType` when ids are no integers; of the device.
+/// `DType` if ids are not integers; those of the device.
 pub fn one_hot(ids: &Tensor, classes: usize) -> Result<Tensor> {
     check::indices("one_hot", "ids", ids)?;
-    let classes = u32::try_from(classes).map_err(|_| Error::shape("one_hot: more classes than u32 has"))?;
+    let classes =
+        u32::try_from(classes).map_err(|_| Error::shape("one_hot: more classes than u32 can count"))?;
     let attributes = || vec![("classes", Value::Int(classes.into()))];
     observe::noted("one_hot", &[ids], attributes, || {
         let numbers = Tensor::arange(ids.device(), 0..classes)?;
@@ -143,29 +144,29 @@ pub fn one_hot(ids: &Tensor, classes: usize) -> Result<Tensor> {
     })
 }
 
-/// The upper triangle of the last two axes: 0 where `column < row + diagonal`.
+/// Returns the upper triangle of the last two axes: 0 where `column < row + diagonal`.
 ///
 /// # Errors
-/// `Shape` for fewer axes.
+/// `Shape` for fewer than two axes.
 pub fn triu(x: &Tensor, diagonal: i32) -> Result<Tensor> {
     x.sub(&x.tril(diagonal.saturating_sub(1)).map_err(|e| e.context("triu"))?)
 }
 
-/// How an image is resized.
+/// Interpolation of a resized image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
-    /// The pixel that a pixel of the result begins in.
+    /// The nearest source pixel, at the start of the result's pixel.
     Nearest,
-    /// Between the nearest two of each axis, as if pixels were squares (PyTorch's `align_corners=False`).
+    /// Between the nearest two pixels per axis, as if pixels were squares (PyTorch's `align_corners=False`).
     Bilinear,
-    /// The same as if pixels were the corners of a grid.
+    /// The same as if pixels were the corners of a grid (`align_corners=True`).
     BilinearCorners,
 }
 
-/// The last two axes of x `(.., H, W)` brought to `size`. Bilinear results are made in f32 by two products with the weights.
+/// Resizes the last two axes of x `(.., H, W)` to `size`. Bilinear results are computed in f32 by two products with the weights.
 ///
 /// # Errors
-/// `Shape` for fewer axes or sizes of 0.
+/// `Shape` for fewer than two axes or sizes of 0.
 pub fn interpolate(x: &Tensor, size: [usize; 2], how: Resize) -> Result<Tensor> {
     check::float("interpolate", "x", x)?;
     let [.., height, width] = *x.dims() else {
@@ -189,7 +190,7 @@ pub fn interpolate(x: &Tensor, size: [usize; 2], how: Resize) -> Result<Tensor> 
     matmul(&down, &matmul(&wide, &across)?)?.to_dtype(x.dtype())
 }
 
-/// What each of `to` pixels takes of `from`, f32 `(to, from)`.
+/// Returns the weights of `from` pixels in each of `to` pixels, f32 `(to, from)`.
 fn weights(device: &Device, from: usize, to: usize, how: Resize) -> Result<Tensor> {
     let mut rows = vec![0.0f32; from * to];
     for i in 0..to {
@@ -206,23 +207,23 @@ fn weights(device: &Device, from: usize, to: usize, how: Resize) -> Result<Tenso
     Tensor::from_f32(device, [to, from], &rows, DType::F32)
 }
 
-/// The calls of these functions.
+/// Returns the calls of these functions.
 pub(super) fn calls() -> Vec<Call> {
     let take = |name, doc| Call::new(name, doc).inputs(&["x"]);
     vec![
-        Call::new("index_select", "Elements `ids` `(M)` of an axis, in their order; an index outside of it gives NaN.")
+        Call::new("index_select", "Selects elements `ids` `(M)` of an axis, in their order; an invalid index gives NaN.")
             .inputs(&["x", "ids"])
             .default("axis", 0)
             .run(|a| a.inputs().and_then(|[x, ids]| index_select(x, a.get("axis")?, ids))),
-        take("flip", "Axes in the opposite order of their elements.")
+        take("flip", "Reverses the elements of axes.")
             .required("axes", Kind::Ints)
             .run(|a| flip(a.inputs::<1>()?[0], &a.get::<Vec<_>>("axes")?)),
-        take("roll", "Elements of an axis moved on by `shift`; those that leave it come in at the other end.")
+        take("roll", "Moves the elements of an axis by `shift`; elements that leave it reappear at the other end.")
             .required("shift", Kind::Int)
             .default("axis", -1)
             .run(|a| roll(a.inputs::<1>()?[0], a.get("shift")?, a.get("axis")?)),
-        take("pad", "Elements around the last axes: two amounts for each, before and after, of the last axis first. They are `value`, or those of x mirrored \
-                     at its ends (`reflect`), or its first and last one (`replicate`).")
+        take("pad", "Pads the last axes: two amounts per axis, before and after, starting with the last axis. The padding is `value`, or the \
+                     elements of x mirrored at its ends (`reflect`), or its first and last element (`replicate`).")
             .required("amounts", Kind::Ints)
             .default("value", 0.0)
             .choice("mode", &["constant", "reflect", "replicate"])
@@ -234,15 +235,16 @@ pub(super) fn calls() -> Vec<Call> {
                 };
                 pad(a.inputs::<1>()?[0], &a.get::<Vec<_>>("amounts")?, padding)
             }),
-        Call::new("one_hot", "Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0.")
+        Call::new("one_hot", "One-hot rows: numbers below `classes`, of any shape → f32 with a further axis of `classes`: 1 at the number, \
+                              otherwise 0.")
             .inputs(&["ids"])
             .required("classes", Kind::Int)
             .run(|a| one_hot(a.inputs::<1>()?[0], a.get("classes")?)),
         take("triu", "The upper triangle of the last two axes: 0 where `column < row + diagonal`.")
             .default("diagonal", 0)
             .run(|a| triu(a.inputs::<1>()?[0], a.get("diagonal")?)),
-        take("interpolate", "The last two axes `(.., H, W)` brought to `size`, by the nearest pixel or between the nearest two of each axis; with \
-                             `align_corners` pixels are the corners of a grid.")
+        take("interpolate", "Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis; \
+                             with `align_corners` pixels are the corners of a grid.")
             .required("size", Kind::Ints)
             .choice("mode", &["nearest", "bilinear"])
             .default("align_corners", false)

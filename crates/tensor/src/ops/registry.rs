@@ -1,4 +1,4 @@
-//! Every call of every op, by name.
+//! Every call of every operation, by name.
 
 use super::call::{Call, Value};
 use super::{OPS, einsum, losses, rearrange};
@@ -12,7 +12,7 @@ struct Registry {
     places: HashMap<&'static str, usize>,
 }
 
-/// A constant: what the ops' files say, put together.
+/// The calls of all operations' files, combined.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let composed = [rearrange::calls(), losses::calls(), einsum::calls()].into_iter().flatten();
     let calls: Vec<Call> = OPS.iter().flat_map(|op| (op.calls)()).chain(composed).collect();
@@ -20,27 +20,27 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     Registry { calls, places }
 });
 
-/// Every function that can be called by name, in the order of [`OPS`].
+/// Returns every function that can be called by name, in the order of [`OPS`].
 pub fn calls() -> &'static [Call] {
     &REGISTRY.calls
 }
 
-/// The call of this name.
+/// Returns the call with this name.
 ///
 /// # Errors
-/// `Format` with a name that was probably meant.
+/// `Format` with a similar name, if there is one.
 pub fn find(name: &str) -> Result<&'static Call> {
     let found = REGISTRY.places.get(name).and_then(|i| REGISTRY.calls.get(*i));
     found.ok_or_else(|| {
         let near = did_you_mean(name, REGISTRY.calls.iter().map(|call| call.name));
-        Error::format(format!("no op can be called by the name {name:?}{near}"))
+        Error::format(format!("unknown operation {name:?}{near}"))
     })
 }
 
-/// Calls an op by name: [`Call::invoke`].
+/// Calls an operation by name: [`Call::invoke`].
 ///
 /// # Errors
-/// As [`find`] and [`Call::invoke`].
+/// Those of [`find`] and [`Call::invoke`].
 pub fn call(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]) -> Result<Vec<Tensor>> {
     find(name)?.invoke(inputs, attributes)
 }
@@ -53,7 +53,7 @@ mod tests {
     use crate::{DType, Device};
     use std::collections::BTreeSet;
 
-    /// One op that has no call says why in its file.
+    /// Only one operation has no call, and its file says why.
     #[test]
     fn every_op_can_be_called_and_names_are_used_once() {
         let without: Vec<&str> = OPS.iter().filter(|op| (op.calls)().is_empty()).map(|op| op.name).collect();
@@ -90,7 +90,7 @@ mod tests {
 
     type Case<'a> = (&'static str, &'a [&'a Tensor], &'a [(&'a str, Value)], &'a [(&'a [usize], &'a [f32])]);
 
-    /// Calls each and compares; returns their names.
+    /// Runs each case and compares; returns their names.
     fn checked(cases: &[Case<'_>]) -> BTreeSet<&'static str> {
         for (name, inputs, attributes, expected) in cases {
             let inputs: Vec<Option<&Tensor>> = inputs.iter().map(|x| Some(*x)).collect();
@@ -177,7 +177,7 @@ mod tests {
         ])
     }
 
-    /// The functions that are no op of their own: the suite calls the others on every sample.
+    /// Tests the functions that are not separate operations. The suite calls all others on every sample.
     #[test]
     fn composed_functions_are_called_by_name() {
         let device = test_device().unwrap();
@@ -210,7 +210,7 @@ mod tests {
         called.extend(layers(&device));
         called.extend(rearranged(&device));
         called.extend(losses(&device));
-        // Those of the suite's samples have the names that their ops say.
+        // The first call of each operation has the operation's name and is tested on the suite's samples.
         let ops = OPS.iter().flat_map(|op| (op.calls)().into_iter().take(1).map(|call| call.name));
         called.extend(ops);
         called.extend(["sum_f32", "mean"]);
@@ -228,22 +228,19 @@ mod tests {
             call(name, inputs, attributes).unwrap_err().message().to_owned()
         };
         for (got, expected) in [
-            (
-                message("sofmax", &[Some(&x)], &[]),
-                "no op can be called by the name \"sofmax\"; did you mean softmax?",
-            ),
-            (message("softmax", &[], &[]), "softmax: input x is missing, of x"),
-            (message("add", &[Some(&x), None], &[]), "add: input b is missing, of a, b"),
+            (message("sofmax", &[Some(&x)], &[]), "unknown operation \"sofmax\"; did you mean softmax?"),
+            (message("softmax", &[], &[]), "softmax: missing input x; inputs: x"),
+            (message("add", &[Some(&x), None], &[]), "add: missing input b; inputs: a, b"),
             (message("exp", &[Some(&x), Some(&x)], &[]), "exp: 2 inputs, expected 1: x"),
-            (message("cat", &[Some(&x), None], &[]), "cat: a tensor among tensors is missing"),
+            (message("cat", &[Some(&x), None], &[]), "cat: a tensor is missing; inputs: tensors"),
             (message("topk", &[Some(&x)], &[]), "topk: attribute k is missing, expected an integer"),
             (
                 message("softmax", &[Some(&x)], &[("axes", Value::Int(1))]),
-                "softmax: no attribute \"axes\", there are axis; did you mean axis?",
+                "softmax: unknown attribute \"axes\"; expected one of axis; did you mean axis?",
             ),
             (
                 message("topk", &[Some(&x)], &[("k", Value::Int(-1))]),
-                "topk: attribute k is -1, expected an integer from 0 on",
+                "topk: attribute k is -1, expected an integer of at least 0",
             ),
             (
                 message("gated", &[Some(&x)], &[("gate", "swish".into())]),
@@ -255,7 +252,7 @@ mod tests {
             ),
             (
                 message("reshape", &[Some(&x)], &[("shape", [-1, 4].into())]),
-                "reshape: sizes [-1, 4], expected 6 elements in all of x [2, 3], one -1 for what is left",
+                "reshape: sizes [-1, 4], expected the 6 elements of x [2, 3], with at most one -1",
             ),
         ] {
             assert_eq!(got, expected);

@@ -1,15 +1,15 @@
-//! Norms at the head of a branch that a residual stream goes past: x comes back beside its norm.
+//! Norms at the start of a residual branch: they return x together with its norm.
 //!
-//! `let (x, h) = residual_layer_norm(&x, …)?; x.add(&branch(&h)?)` is what `layer_norm` would give. But both gradients of x, the one
-//! past the branch and the one through the norm, come back to one op, which adds them on the way: no pass over memory of its
-//! own, which at (65536, 768) in bf16 reads and writes 300 MB.
+//! `let (x, h) = residual_layer_norm(&x, …)?; x.add(&branch(&h)?)` computes the same as `layer_norm`. The difference is in the backward: the two
+//! gradients of x, directly and through the norm, reach one operation, which adds them in its own pass. This saves a separate pass over memory,
+//! which at (65536, 768) in bf16 reads and writes 300 MB.
 
 use super::norm::Rows;
 use super::prelude::*;
 use super::{MultiOp, layer_norm, rms_norm};
 use netcl_kernel::Variants;
 
-/// x `(.., N)`, gamma `(N)`, beta `(N)` → x itself and its [`layer_norm`](layer_norm::layer_norm()).
+/// Returns x `(.., N)` itself and its [`layer_norm`](layer_norm::layer_norm()) with gamma `(N)` and beta `(N)`.
 pub fn residual_layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     let op = ResidualLayerNorm::NAME;
     check::same_float(op, &[("x", x), ("gamma", gamma), ("beta", beta)])?;
@@ -19,7 +19,7 @@ pub fn residual_layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) 
     Ok((x, y))
 }
 
-/// x `(.., N)`, gamma `(N)` → x itself and its [`rms_norm`](rms_norm::rms_norm()).
+/// Returns x `(.., N)` itself and its [`rms_norm`](rms_norm::rms_norm()) with gamma `(N)`.
 pub fn residual_rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
     let op = ResidualRmsNorm::NAME;
     check::same_float(op, &[("x", x), ("gamma", gamma)])?;
@@ -28,7 +28,7 @@ pub fn residual_rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<(Tensor
     Ok((x, y))
 }
 
-/// dx, dgamma, dbeta from the gradients past the norm and of it.
+/// Computes dx, dgamma, dbeta from the direct gradient of x and the gradient of its norm.
 fn backward(
     job: &'static Variants,
     [x, gamma]: [&Tensor; 2],
@@ -43,7 +43,7 @@ fn backward(
     Ok([Some(dx), Some(dgamma), dbeta])
 }
 
-/// See [`residual_layer_norm`].
+/// Operation of [`residual_layer_norm`].
 #[derive(Clone)]
 pub struct ResidualLayerNorm {
     pub(super) eps: f32,
@@ -51,7 +51,7 @@ pub struct ResidualLayerNorm {
 
 impl MultiOp<3, 2> for ResidualLayerNorm {
     const NAME: &'static str = "residual_layer_norm";
-    /// mean (R), rstd (R)
+    /// mean (R), rstd (R).
     type Saved = (Option<Tensor>, Tensor);
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<([Tensor; 2], Self::Saved)> {
         let (dense, gamma, beta) = (x.contiguous()?, gamma.contiguous()?, beta.contiguous()?);
@@ -71,7 +71,7 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
         [inputs[0].clone(), layer_norm::reference(self.eps, inputs)]
     }
     fn calls() -> Vec<Call> {
-        let doc = "x itself and its layer_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass.";
+        let doc = "x itself and its layer_norm, for the start of a residual branch: both gradients of x are added in one pass.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         vec![call.results(&["residual", "y"]).run_all(|a| {
             let [x, gamma, beta] = a.inputs()?;
@@ -93,7 +93,7 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
     }
 }
 
-/// See [`residual_rms_norm`].
+/// Operation of [`residual_rms_norm`].
 #[derive(Clone)]
 pub struct ResidualRmsNorm {
     pub(super) eps: f32,
@@ -101,7 +101,7 @@ pub struct ResidualRmsNorm {
 
 impl MultiOp<2, 2> for ResidualRmsNorm {
     const NAME: &'static str = "residual_rms_norm";
-    /// rstd (R)
+    /// rstd (R).
     type Saved = Tensor;
     fn forward(&self, [x, gamma]: [&Tensor; 2]) -> Result<([Tensor; 2], Tensor)> {
         let (dense, gamma) = (x.contiguous()?, gamma.contiguous()?);
@@ -122,7 +122,7 @@ impl MultiOp<2, 2> for ResidualRmsNorm {
         [inputs[0].clone(), rms_norm::reference(self.eps, inputs)]
     }
     fn calls() -> Vec<Call> {
-        let doc = "x itself and its rms_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass.";
+        let doc = "x itself and its rms_norm, for the start of a residual branch: both gradients of x are added in one pass.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma"]).default("eps", 1e-5);
         vec![call.results(&["residual", "y"]).run_all(|a| {
             let [x, gamma] = a.inputs()?;
@@ -170,7 +170,7 @@ mod tests {
         inputs.iter().map(|x| x.grad().map(|g| g.to_vec().unwrap())).collect()
     }
 
-    /// A block made of this op has the gradients of one made of `layer_norm`, and one launch less.
+    /// Tests that a block with this operation has the gradients of one with `layer_norm`, and one launch less.
     #[test]
     fn the_gradient_past_the_norm_is_added_on_the_way() {
         let device = test_device().unwrap();
@@ -184,7 +184,7 @@ mod tests {
             let (x, h) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
             x.add(&h.mul(&h).unwrap()).unwrap()
         };
-        // Twice in a row: what the second returns is what goes past the first.
+        // Two in sequence: the direct gradient of the first one comes from the second one.
         let (a, b) = (separate(&separate(x)), joined(&joined(x)));
         assert_eq!(a.to_vec().unwrap(), b.to_vec().unwrap());
         let expected = gradients(&all, &a);
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(device.launches() - before, joined_launches + 2);
     }
 
-    /// One of two results may be left unused, and each may keep its gradient.
+    /// Tests that one of the two results may be unused, and that each may keep its gradient.
     #[test]
     fn either_result_may_go_unused() {
         let device = test_device().unwrap();

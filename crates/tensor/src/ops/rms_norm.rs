@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation over the last axis: `y = x / sqrt(mean(x²) + eps) * gamma` (Zhang and Sennrich 2019).
+//! Root-mean-square normalization over the last axis: `y = x / sqrt(mean(x²) + eps) * gamma` (Zhang and Sennrich 2019).
 
 use super::norm::{self, Rows};
 use super::prelude::*;
@@ -13,14 +13,14 @@ static PLAIN: Kernel = Kernel::new("rms_norm_plain", cl_file!("norm/norm.cl"))
 pub(super) static VARIANTS: Variants =
     Variants::new("rms_norm_variant", &[&STREAMED, &norm::RMS_ROWS, &PLAIN]);
 
-/// x `(.., N)`, gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
+/// Normalizes x `(.., N)` with gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {
     check::same_float("rms_norm", &[("x", x), ("gamma", gamma)])?;
     check::last_dim("rms_norm", x, gamma, "gamma")?;
     RmsNorm { eps }.apply([x, gamma])
 }
 
-/// See [`rms_norm`].
+/// Operation of [`rms_norm`].
 #[derive(Clone)]
 pub struct RmsNorm {
     pub(super) eps: f32,
@@ -28,7 +28,7 @@ pub struct RmsNorm {
 
 impl Op<2> for RmsNorm {
     const NAME: &'static str = "rms_norm";
-    /// rstd (R)
+    /// rstd (R).
     type Saved = Tensor;
     fn forward(&self, [x, gamma]: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
         let (x, gamma) = (x.contiguous()?, gamma.contiguous()?);
@@ -45,8 +45,8 @@ impl Op<2> for RmsNorm {
         reference(self.eps, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Root-mean-square normalisation over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → \
-                   `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`.";
+        let doc = "Root-mean-square normalization over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → `x / sqrt(mean(x²) + \
+                   eps) * gamma` `(.., N)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma"]).default("eps", 1e-5);
         vec![call.run(|a| {
             let [x, gamma] = a.inputs()?;
@@ -71,7 +71,7 @@ impl Op<2> for RmsNorm {
                 .sums(16)
                 .extreme()
                 .in_order(),
-            // Rows that eps outweighs.
+            // Rows that are small compared with eps.
             Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[3, 2, 37], -1e-4, 1e-4), Input::normal(&[37])])
                 .sums(16)
                 .extreme()
@@ -81,7 +81,7 @@ impl Op<2> for RmsNorm {
     }
 }
 
-/// By definition.
+/// Computes the norm by its definition.
 pub(super) fn reference(eps: f32, [x, gamma]: [&Array; 2]) -> Array {
     let n = x.shape.last();
     let mut out = Array::zeros(x.shape.clone());

@@ -1,5 +1,5 @@
-//! Every op on NaN, infinities, signed zeros, the largest number and subnormal ones: results, gradients and the f64 reference
-//! against what PyTorch computes. `tools/golden_special.py` writes the file and says what is in it.
+//! Tests every operation on NaN, infinities, signed zeros, the largest number and subnormal numbers. Results, gradients and the f64 reference are
+//! compared with PyTorch's. `tools/golden_special.py` writes the file and documents its contents.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
@@ -14,19 +14,19 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ops without a case in the file, and what is tested instead.
+/// Operations without a case in the file, and the test that covers them.
 const ELSEWHERE: [(&str, &str); 4] = [
-    // They are those of batch norm, which has cases.
+    // They equal those of batch norm, which has cases.
     ("batch_norm::BatchStatistics", "batch_statistics_are_those_of_batch_norm"),
-    // PyTorch draws by other rules.
+    // PyTorch draws by different rules.
     ("choose::Choose", "choose_says_what_is_no_number_and_where_no_token_is_left"),
-    // PyTorch refuses weights that are no distribution after asking the device; here their draws are 0xffffffff.
+    // PyTorch rejects invalid distributions after reading from the device; here their draws are 0xffffffff.
     ("multinomial::Multinomial", "multinomial_of_no_distribution_draws_nothing"),
-    // Which elements are dropped is the generator's own; PyTorch's result is the product with its mask.
+    // The generator determines which elements are dropped; PyTorch's result is the product with its mask.
     ("dropout::Dropout", "dropout_is_the_product_with_its_mask"),
 ];
 
-/// What each test below takes; every op is in one of them.
+/// The operations of each test below; every operation is in one of them.
 const ELEMENTWISE: [&str; 3] = ["elementwise::Unary", "elementwise::Binary", "comparison"];
 const LAYOUT: [&str; 15] = [
     "view::Reshape",
@@ -102,7 +102,7 @@ impl File {
     }
 }
 
-/// Elements and shape of one tensor of the file; integers as floats.
+/// Returns elements and shape of one tensor of the file; integers as floats.
 fn read(file: &SafeTensors<'_>, name: &str) -> Option<(Array, DType)> {
     let view = file.tensor(name).ok()?;
     let words = view.data().chunks_exact(4).map(|c| <[u8; 4]>::try_from(c).unwrap());
@@ -125,12 +125,12 @@ struct Case<'a> {
     failures: &'a mut Vec<String>,
 }
 
-/// How near a result has to be, and whether the sign of a zero counts.
+/// Maximum errors of a result, and whether the sign of a zero counts.
 #[derive(Clone, Copy)]
 struct Bound {
-    /// Share of the element's own size.
+    /// Error relative to the element's size.
     relative: f64,
-    /// Share of the largest number of the result that is not enormous: what cancels in sums leaves rounding of that size.
+    /// Error relative to the largest ordinary number of the result: cancellation in sums leaves rounding of that size.
     absolute: f64,
     signs: bool,
 }
@@ -169,7 +169,7 @@ impl Case<'_> {
     fn input(&self, i: usize) -> (Array, DType) {
         self.golden(&format!("in.{i}")).unwrap_or_else(|| panic!("{}: no input {i}", self.name))
     }
-    /// On the device, a parameter where the file has its gradient.
+    /// Uploads an input, as a parameter if the file has its gradient.
     fn upload(&self, i: usize) -> Tensor {
         let (array, dtype) = self.input(i);
         let tensor = self.place(&array, dtype);
@@ -191,7 +191,7 @@ impl Case<'_> {
         let unit = f64::from(f32::EPSILON).max(self.dtype.epsilon());
         let half = self.dtype != DType::F32;
         let absolute = if exact && !half { 0.0 } else { 20.0 * unit };
-        // A gradient that vanishes has the sign of whatever vanished last.
+        // A gradient that underflows to zero has the sign of its last factor.
         let signs = exact && !what.starts_with("gradient");
         let relative = self.attributes["relative"].as_f64().unwrap_or(80.0 * unit);
         Bound {
@@ -250,7 +250,7 @@ impl Case<'_> {
         self.compare(what, of, &values, got.shape());
     }
 
-    /// Forward, backward and reference of one op.
+    /// Checks forward, backward and reference of one operation.
     fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(&mut self, op: &O) {
         let inputs: [Tensor; N] = std::array::from_fn(|i| self.upload(i));
         let ys = op.clone().apply(inputs.each_ref()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
@@ -258,7 +258,7 @@ impl Case<'_> {
             self.compare_tensor("result", &format!("out.{i}"), y);
         }
         if ys.iter().any(Tensor::requires_grad) {
-            // Indices have none.
+            // Indices have no gradients.
             let floats = ys.iter().enumerate().filter(|(_, y)| y.dtype().is_float());
             let dys: Vec<(&Tensor, Tensor)> = floats
                 .map(|(i, y)| {
@@ -446,17 +446,17 @@ impl Case<'_> {
     }
 }
 
-/// JSON has no infinities.
+/// Parses a number; JSON has no infinities.
 fn number(value: &Value) -> f32 {
     value.as_f64().map_or_else(|| value.as_str().unwrap().parse().unwrap(), |v| v as f32)
 }
 
-/// Logits above 2.3e38 overflow in units of log2(e), in which GPUs keep a row of them: NaN there.
+/// Returns whether logits overflow: above 2.3e38 they overflow in units of log2(e), in which GPUs hold a row of them, and give NaN.
 fn overflows_on_gpus(key: &str, device: &Device) -> bool {
     key.starts_with("cross_entropy/mean") && key.contains("_3.4028") && !device.capabilities().is_cpu()
 }
 
-/// Runs the cases of these ops on the test device and on the simulated GPU, whose kernels are others; all that differs is told.
+/// Runs the cases of these operations on the test device and on the simulated GPU, whose kernels differ, and reports all differences.
 fn check(ops: &[&str]) {
     let file = File::open();
     let tensors = SafeTensors::deserialize(&file.bytes).unwrap();
@@ -477,7 +477,7 @@ fn check(ops: &[&str]) {
     assert!(failures.is_empty(), "{} of {cases} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// `relu(NaN)`, `clamp(NaN)` and `maximum(NaN, 1)` are NaN; `abs` has gradient 0 at 0, as has `x^0`; `tanh(inf)` is 1.
+/// `relu(NaN)`, `clamp(NaN)` and `maximum(NaN, 1)` are NaN; `abs` has gradient 0 at 0, and so does `x^0`; `tanh(inf)` is 1.
 #[test]
 fn elementwise_ops_and_comparisons_agree_with_pytorch_on_special_values() {
     check(&ELEMENTWISE);
@@ -510,7 +510,7 @@ fn rotary_positions_gates_and_mixtures_agree_with_pytorch_on_special_values() {
     check(&DECODERS);
 }
 
-/// A NaN is the maximum of its window and reaches what a kernel meets it with, and nothing else.
+/// A NaN is the maximum of its window. It reaches every sum that contains it, and nothing else.
 #[test]
 fn images_agree_with_pytorch_on_special_values() {
     check(&IMAGES);
@@ -546,7 +546,7 @@ fn every_op_has_special_values() {
     }
 }
 
-/// Mean and variance alone have the bits of those beside what is normalised by them.
+/// Tests that mean and variance alone have the same bits as those of batch norm.
 #[test]
 fn batch_statistics_are_those_of_batch_norm() {
     const SPECIAL: [f32; 8] =
@@ -572,7 +572,7 @@ fn batch_statistics_are_those_of_batch_norm() {
     }
 }
 
-/// NaN and infinities are not hidden by being dropped: 0 times them is NaN.
+/// Tests that dropping does not hide NaN and infinities: 0 times them is NaN.
 #[test]
 fn dropout_is_the_product_with_its_mask() {
     const SPECIAL: [f32; 6] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, 1e-40];

@@ -1,4 +1,4 @@
-//! Results have the same bits for any number of PoCL's threads: the tests run themselves again with 1, 2 and 3 of them.
+//! Results have the same bits for any number of PoCL's threads: the tests run themselves again with 1, 2 and 3 threads.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
@@ -16,14 +16,14 @@ use netcl_device::Settings;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Set in the processes that compute: where the fingerprints go.
+/// Variable set in the computing processes: the file for the fingerprints.
 const RESULTS: &str = "THREADS_RESULTS";
 
 fn random(device: &Device, shape: &[usize], seed: u64) -> Tensor {
     Tensor::normal(device, shape, 0.0, 1.0, DType::F32, &mut Generator::new(seed)).unwrap()
 }
 
-/// FNV-1a of the bytes.
+/// Returns the FNV-1a hash of the bytes.
 fn fingerprint(x: &Tensor) -> String {
     let bytes = x.to_bytes().unwrap();
     let hash = bytes
@@ -32,7 +32,7 @@ fn fingerprint(x: &Tensor) -> String {
     format!("{hash:016x}")
 }
 
-/// Named fingerprints of results and gradients of whatever adds up many terms, at sizes that are taken in parts.
+/// Returns named fingerprints of results and gradients of operations with many terms, at sizes that are divided into parts.
 fn sums(device: &Device) -> Vec<String> {
     let mut lines = Vec::new();
     let mut note = |name: &str, y: &Tensor, inputs: &[&Tensor]| {
@@ -61,7 +61,7 @@ fn sums(device: &Device) -> Vec<String> {
     lines
 }
 
-/// Three steps of a small model, in which those meet.
+/// Runs three steps of a small model that uses these operations.
 fn training(device: &Device) -> Vec<String> {
     let shapes: [&[usize]; 8] = [&[65, 48], &[48], &[48], &[48, 128], &[128], &[128, 48], &[48], &[48, 65]];
     let params: Vec<Tensor> = (0..)
@@ -98,7 +98,7 @@ fn training(device: &Device) -> Vec<String> {
     lines
 }
 
-/// What a process with so many threads computes; `None` where there is no PoCL.
+/// Returns the results of a process with this number of threads, or `None` without PoCL.
 fn with_threads(test: &str, threads: usize) -> Option<Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let results = folder.path().join("results");
@@ -121,7 +121,7 @@ fn with_threads(test: &str, threads: usize) -> Option<Vec<String>> {
     Some(lines.collect())
 }
 
-/// In the process that was started to compute, does so and says `true`.
+/// Computes and returns `true` in a process that was started for this.
 fn computed(run: fn(&Device) -> Vec<String>) -> bool {
     let Some(results) = std::env::var_os(RESULTS) else { return false };
     let lines = match Device::open("pocl:0", &Settings::from_env()) {

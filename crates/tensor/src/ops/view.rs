@@ -1,4 +1,4 @@
-//! Views: other shapes over the same storage. None copies, except `reshape` of what is not contiguous and `contiguous`.
+//! Views: other shapes over the same storage. Only `contiguous`, and `reshape` of a tensor that is not contiguous, copy.
 
 use super::copy::{as_bits, copy};
 use super::map::row_grid;
@@ -9,11 +9,11 @@ static PLACE: Kernel = Kernel::new("place", cl_file!("copy/place.cl"))
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// Same elements in order, another shape.
+/// Operation that keeps the elements in order and changes the shape.
 #[derive(Clone)]
 pub struct Reshape {
     pub(super) shape: Shape,
-    /// Copy also where a view would do, so that kernels can take the result from its first element on.
+    /// Whether to copy even if a view is possible, so that kernels can bind the result from its first element.
     pub(super) dense: bool,
 }
 
@@ -46,7 +46,7 @@ impl Op<1> for Reshape {
         vec![
             Call::new(
                 "reshape",
-                "The same elements in order in another shape of as many; one size of -1 is what is left. Copies only what is not contiguous.",
+                "The same elements in order in another shape; one size may be -1, which is inferred. Copies only if x is not contiguous.",
             )
             .inputs(&["x"])
             .required("shape", Kind::Ints)
@@ -54,15 +54,15 @@ impl Op<1> for Reshape {
                 let [x] = a.inputs()?;
                 x.reshape(inferred(x, &a.get::<Vec<i64>>("shape")?)?)
             }),
-            Call::new("contiguous", "The same elements, in order from where a kernel can take them. Copies only where it must.")
+            Call::new("contiguous", "The same elements, contiguous and at an offset that every kernel can bind. Copies only if necessary.")
                 .inputs(&["x"])
                 .run(|a| a.inputs::<1>()?[0].contiguous()),
-            axis("unsqueeze", "An axis of size 1 put in before `axis`; a negative one counts from behind the last.").run(|a| {
+            axis("unsqueeze", "Inserts an axis of size 1 before `axis`; a negative one counts from after the last.").run(|a| {
                 let ([x], axis) = (a.inputs()?, a.get::<isize>("axis")?);
                 let behind = axis + x.shape().rank().cast_signed() + 1;
                 x.unsqueeze(if axis < 0 { behind } else { axis }.try_into().unwrap_or(usize::MAX))
             }),
-            axis("squeeze", "An axis of size 1 left out; a negative one counts from the end.")
+            axis("squeeze", "Removes an axis of size 1; a negative one counts from the end.")
                 .run(|a| a.inputs::<1>()?[0].squeeze(a.get("axis")?)),
         ]
     }
@@ -85,7 +85,7 @@ impl Op<1> for Reshape {
     }
 }
 
-/// Axes in another order.
+/// Operation that reorders axes.
 #[derive(Clone)]
 pub struct Permute {
     pub(super) axes: Vec<usize>,
@@ -103,7 +103,7 @@ impl Op<1> for Permute {
         });
         if self.axes.len() != x.shape().rank() || seen.contains(&false) {
             return Err(Error::shape(format!(
-                "permute: axes {:?} are no permutation of the {} of {}",
+                "permute: axes {:?} are not a permutation of the {} of {}",
                 self.axes,
                 counted(x.shape().rank(), "axis"),
                 x.shape()
@@ -124,7 +124,7 @@ impl Op<1> for Permute {
     }
     fn calls() -> Vec<Call> {
         vec![
-            Call::new("permute", "Axes in another order: axis i of the result is `axes[i]` of x. No copy.")
+            Call::new("permute", "Reorders the axes: axis i of the result is `axes[i]` of x. No copy.")
                 .inputs(&["x"])
                 .required("axes", Kind::Ints)
                 .run(|a| {
@@ -135,7 +135,7 @@ impl Op<1> for Permute {
                         .collect::<Result<Vec<_>>>()?;
                     x.permute(&axes)
                 }),
-            Call::new("transpose", "Two axes exchanged; negative ones count from the end. No copy.")
+            Call::new("transpose", "Exchanges two axes; negative ones count from the end. No copy.")
                 .inputs(&["x"])
                 .default("a", -2)
                 .default("b", -1)
@@ -160,7 +160,7 @@ impl Op<1> for Permute {
     }
 }
 
-/// A range of one axis.
+/// Operation that selects a range of one axis.
 #[derive(Clone)]
 pub struct Slice {
     pub(super) axis: usize,
@@ -175,7 +175,7 @@ impl Op<1> for Slice {
         let size = layout.shape.dims()[self.axis];
         if self.range.start > self.range.end || self.range.end > size {
             return Err(Error::shape(format!(
-                "slice: {:?} of axis {} of shape {}, which has {size} there",
+                "slice: {:?} of axis {} of shape {}, which has size {size} there",
                 self.range, self.axis, layout.shape
             )));
         }
@@ -230,7 +230,7 @@ impl Op<1> for Slice {
     }
 }
 
-/// A shape in which one size of -1 is what x leaves for it.
+/// Returns a shape in which a size of -1 is replaced by the size that x leaves for it.
 fn inferred(x: &Tensor, sizes: &[i64]) -> Result<Vec<usize>> {
     let known: usize = sizes.iter().filter_map(|n| usize::try_from(*n).ok()).product();
     let open = sizes.iter().filter(|n| **n == -1).count();
@@ -238,7 +238,7 @@ fn inferred(x: &Tensor, sizes: &[i64]) -> Result<Vec<usize>> {
     let size = |n: &i64| usize::try_from(*n).ok().or(left.filter(|_| *n == -1));
     sizes.iter().map(size).collect::<Option<_>>().ok_or_else(|| {
         Error::shape(format!(
-            "reshape: sizes {sizes:?}, expected {} in all of x {}, one -1 for what is left",
+            "reshape: sizes {sizes:?}, expected the {} of x {}, with at most one -1",
             counted(x.count(), "element"),
             x.shape()
         ))
@@ -255,7 +255,7 @@ pub(crate) fn place(part: &Tensor, whole: &Tensor, axis: usize, start: usize) ->
         return Ok(());
     }
     if rows == 1 {
-        // One run of elements: as an element-wise kernel, because some drivers copy with one thread.
+        // One run of elements is copied by an element-wise kernel, because some drivers copy with one thread.
         let piece = whole.slice(axis as isize, start..start + part.dims()[axis])?;
         return map_into("x0", &[&as_bits(&part)], &[], &as_bits(&piece));
     }
@@ -267,7 +267,7 @@ pub(crate) fn place(part: &Tensor, whole: &Tensor, axis: usize, start: usize) ->
     launch.scalar(stride).scalar(length).scalar(rows).run()
 }
 
-/// A tensor repeated along axes of size 1, and new ones in front.
+/// Operation that repeats a tensor along axes of size 1 and along new leading axes.
 #[derive(Clone)]
 pub struct Expand {
     pub(super) shape: Shape,
@@ -296,7 +296,7 @@ impl Op<1> for Expand {
     fn calls() -> Vec<Call> {
         let call = Call::new(
             "expand",
-            "Repeated along axes of size 1 and new ones in front, as broadcasting does it. No copy.",
+            "Repeats x along axes of size 1 and along new leading axes, like broadcasting. No copy.",
         );
         vec![
             call.inputs(&["x"])
@@ -322,16 +322,16 @@ impl Op<1> for Expand {
     }
 }
 
-/// As far as f32 goes, for what only moves elements.
+/// Values up to f32's limits, for operations that only move elements.
 pub(super) const FAR: &[f64] = &[3e38, -1e30, 1e-30, -3e38, 65_504.0];
 
 /// Views as methods.
 impl Tensor {
-    /// Overwrites the elements from index `start` of `axis` on with those of `part`, which has this tensor's shape but for that axis. Nothing
-    /// is recorded.
+    /// Overwrites the elements from index `start` of `axis` on by those of `part`, which has this tensor's shape except along that axis. Not
+    /// recorded on the tape.
     ///
     /// # Errors
-    /// `Shape` when `part` does not fit there, `DType` when it has another type; `Unsupported` when this tensor is not contiguous.
+    /// `Shape` if `part` does not fit, `DType` if it has a different type; `Unsupported` if this tensor is not contiguous.
     pub fn write_slice(&self, axis: usize, start: usize, part: &Self) -> Result<()> {
         let mut expected = self.dims().to_vec();
         if let (Some(size), Some(n)) = (expected.get_mut(axis), part.dims().get(axis)) {
@@ -360,7 +360,7 @@ impl Tensor {
         crate::tape::no_grad(|| place(part, self, axis, start))
     }
 
-    /// The same elements in another shape of as many. Copies only what is not contiguous.
+    /// Returns the same elements in another shape with the same number of elements. Copies only if the tensor is not contiguous.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         if shape == *self.shape() {
@@ -368,34 +368,34 @@ impl Tensor {
         }
         Reshape { shape, dense: false }.apply([self])
     }
-    /// The same elements, in order from where a kernel can take them. Copies only where it must.
+    /// Returns the same elements, contiguous and at an offset that every kernel can bind. Copies only if necessary.
     pub fn contiguous(&self) -> Result<Self> {
         if self.is_dense() {
             return Ok(self.clone());
         }
         Reshape { shape: self.shape().clone(), dense: true }.apply([self])
     }
-    /// Axes in another order: axis `i` of the result is `axes[i]` of this.
+    /// Reorders the axes: axis `i` of the result is `axes[i]` of this tensor.
     pub fn permute(&self, axes: &[usize]) -> Result<Self> {
         Permute { axes: axes.to_vec() }.apply([self])
     }
-    /// Two axes exchanged; negative ones count from the end.
+    /// Exchanges two axes; negative ones count from the end.
     pub fn transpose(&self, a: isize, b: isize) -> Result<Self> {
         let (a, b) = (self.shape().axis("transpose", a)?, self.shape().axis("transpose", b)?);
         let mut axes: Vec<usize> = (0..self.shape().rank()).collect();
         axes.swap(a, b);
         self.permute(&axes)
     }
-    /// A range of one axis; a negative axis counts from the end.
+    /// Selects a range of one axis; a negative axis counts from the end.
     pub fn slice(&self, axis: isize, range: Range<usize>) -> Result<Self> {
         let axis = self.shape().axis("slice", axis)?;
         Slice { axis, range }.apply([self])
     }
-    /// Repeated along axes of size 1 and new ones in front, without a copy.
+    /// Repeats the tensor along axes of size 1 and along new leading axes, without a copy.
     pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self> {
         Expand { shape: shape.into() }.apply([self])
     }
-    /// An axis of size 1 put in before `axis`.
+    /// Inserts an axis of size 1 before `axis`.
     pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
         let mut dims = self.dims().to_vec();
         if axis > dims.len() {
@@ -407,7 +407,7 @@ impl Tensor {
         dims.insert(axis, 1);
         self.reshape(dims)
     }
-    /// An axis of size 1 left out.
+    /// Removes an axis of size 1.
     pub fn squeeze(&self, axis: isize) -> Result<Self> {
         let axis = self.shape().axis("squeeze", axis)?;
         let mut dims = self.dims().to_vec();

@@ -18,8 +18,8 @@ pub fn convolutions(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     conv2d(&x, &z.f(&[3, 4, 3, 3]), None, plain),
-                    "conv2d: x [1, 2, 4, 4] has 2 channels and w [3, 4, 3, 3] is for 4 of each of 1 group, expected as many, and output channels that \
-                     are a multiple of the groups",
+                    "conv2d: x [1, 2, 4, 4] has 2 channels and w [3, 4, 3, 3] is for 4 in each of 1 group, expected the same number, and output \
+                     channels that are a multiple of the groups",
                 ),
                 Shape(
                     conv2d(&x, &w, None, plain.dilation(2)),
@@ -31,7 +31,7 @@ pub fn convolutions(z: &Zeros) -> Vec<Row> {
                 ),
                 Shape(
                     conv2d(&x, &w, None, plain.stride(0)),
-                    "conv2d: stride [0, 0], dilation [1, 1] and 1 groups, expected at least 1 of each",
+                    "conv2d: stride [0, 0], dilation [1, 1] and 1 groups, expected at least 1 for each",
                 ),
                 Type(
                     conv2d(&half, &w, None, plain),
@@ -44,7 +44,7 @@ pub fn convolutions(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     conv_transpose2d(&x, &w, None, transposed),
-                    "conv_transpose2d: x [1, 2, 4, 4] has 2 channels and w [3, 2, 3, 3] is for 3, expected as many, a multiple of 1 group",
+                    "conv_transpose2d: x [1, 2, 4, 4] has 2 channels and w [3, 2, 3, 3] is for 3, expected the same number, a multiple of 1 group",
                 ),
                 Type(
                     conv_transpose2d(&half, &z.f(&[2, 3, 3, 3]), None, transposed),
@@ -93,7 +93,7 @@ pub fn numbered(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     scatter(&x, 1, &ids, &x),
-                    "scatter: source has shape [2, 3], expected [2, 4], that of ids",
+                    "scatter: source has shape [2, 3], expected [2, 4], the shape of ids",
                 ),
                 Type(
                     scatter(&x, 1, &ids, &half),
@@ -151,7 +151,7 @@ pub fn windows(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     add_relu(&x, &z.f(&[4])),
-                    "add_relu: b has shape [4], expected [1, 2, 4, 4], that of a",
+                    "add_relu: b has shape [4], expected [1, 2, 4, 4], the shape of a",
                 ),
                 Type(add_relu(&x, &half), "add_relu: b is f16, but a is f32; convert one with `to_dtype`"),
             ],

@@ -22,7 +22,7 @@ use netcl_tensor::{DType, Device, ErrorKind, Generator, Result, Tensor};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Expected error for a wrong shape and a wrong type, or the reason why all shapes or types are valid.
+/// What is said of a wrong shape and of a wrong type, or why every shape or type is right.
 enum Said {
     Shape(Result<Tensor>, &'static str),
     Type(Result<Tensor>, &'static str),
@@ -33,7 +33,7 @@ use Said::{AnyShape, AnyType, Shape, Type};
 
 type Row = (&'static str, Vec<Said>);
 
-/// Creates zero tensors for invalid inputs.
+/// Zeros to make mistakes with.
 struct Zeros(Device);
 
 impl Zeros {
@@ -63,7 +63,10 @@ fn views(z: &Zeros) -> Vec<Row> {
         (
             "view::Permute",
             vec![
-                Shape(f.permute(&[0, 0]), "permute: axes [0, 0] are no permutation of the 2 axes of [2, 3]"),
+                Shape(
+                    f.permute(&[0, 0]),
+                    "permute: axes [0, 0] are not a permutation of the 2 axes of [2, 3]",
+                ),
                 Shape(
                     f.transpose(0, 2),
                     "transpose: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
@@ -74,7 +77,7 @@ fn views(z: &Zeros) -> Vec<Row> {
         (
             "view::Slice",
             vec![
-                Shape(f.slice(1, 2..5), "slice: 2..5 of axis 1 of shape [2, 3], which has 3 there"),
+                Shape(f.slice(1, 2..5), "slice: 2..5 of axis 1 of shape [2, 3], which has size 3 there"),
                 Shape(
                     f.slice(2, 0..1),
                     "slice: axis 2 is out of range for a tensor of shape [2, 3], which has 2 axes",
@@ -149,7 +152,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
                     f.masked_fill(&z.int(&[2]), 0.0),
                     "masked_fill: mask has shape [2], expected one that broadcasts to [2, 3], the shape of x",
                 ),
-                Type(u.masked_fill(&u, 0.5), "masked_fill: 0.5 in a tensor of u32"),
+                Type(u.masked_fill(&u, 0.5), "masked_fill: cannot fill a tensor of u32 with 0.5"),
             ],
         ),
     ]
@@ -179,7 +182,7 @@ fn training(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Runs a step of gradient descent.
+/// A step of gradient descent.
 fn step(param: Tensor, grad: Tensor) -> Result<Tensor> {
     let param = param.parameter("w");
     param.set_grad(Some(grad));
@@ -247,14 +250,14 @@ fn rows(z: &Zeros) -> Vec<Row> {
         (
             "reduce::Max",
             vec![
-                Shape(empty.max(&[1], false), "max: nothing to take the maximum of in shape [2, 0]"),
+                Shape(empty.max(&[1], false), "max: cannot reduce an empty axis of shape [2, 0]"),
                 AnyType("that of integers and masks is exact, and has no gradient"),
             ],
         ),
         (
             "argmax::ArgMax",
             vec![
-                Shape(empty.argmax(-1), "argmax: nothing to choose from in shape [2, 0]"),
+                Shape(empty.argmax(-1), "argmax: cannot choose from an empty axis of shape [2, 0]"),
                 Type(u.argmax(0), "argmax: x is u32, expected f32, f16 or bf16"),
             ],
         ),
@@ -270,7 +273,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     empty.multinomial(2, &mut draws),
-                    "multinomial: nothing to choose from in weights of shape [2, 0]",
+                    "multinomial: cannot choose from an empty axis of weights [2, 0]",
                 ),
                 Type(u.multinomial(2, &mut draws), "multinomial: weights is u32, expected f32, f16 or bf16"),
             ],
@@ -279,7 +282,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Tests `choose` with two sequences.
+/// Of two texts.
 fn choices(z: &Zeros) -> Vec<Said> {
     let state = Texts::new(&z.0, 2, 3).unwrap();
     let by = |texts| Chooser::new(&z.0, &Rules::greedy(), texts, 5, Some(&[0.0; 5])).unwrap().unwrap();
@@ -385,7 +388,7 @@ fn losses(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     head(&x, &z.f(&[5, 7]), &z.int(&[2])),
-                    "linear_cross_entropy: the last axis of x [2, 8] is 8, expected 7, the last of weight [5, 7]",
+                    "linear_cross_entropy: the last axis of x [2, 8] is 8, expected 7, the last axis of weight [5, 7]",
                 ),
                 Shape(
                     head(&x, &z.f(&[5, 8]), &z.int(&[3])),

@@ -23,7 +23,7 @@ pub fn products(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     matmul(&a, &z.f(&[4, 5])),
-                    "matmul: the last axis of a [2, 3] is 3, expected 4, the last but one of b [4, 5]",
+                    "matmul: the last axis of a [2, 3] is 3, expected 4, the second-to-last axis of b [4, 5]",
                 ),
                 Type(
                     matmul(&a, &z.half(&[3, 5])),
@@ -36,7 +36,7 @@ pub fn products(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     linear(&a, &z.f(&[4, 5]), None),
-                    "linear: the last axis of x [2, 3] is 3, expected 4, the first of w [4, 5]",
+                    "linear: the last axis of x [2, 3] is 3, expected 4, the first axis of w [4, 5]",
                 ),
                 Shape(linear(&a, &z.f(&[3]), None), "linear: w: expected 2 axes, got shape [3]"),
                 Shape(
@@ -60,11 +60,11 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     linear_add(&z.f(&[2, 5]), &z.f(&[2, 4]), &b, &z.f(&[5])),
-                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first axis of w [3, 5]",
                 ),
                 Shape(
                     linear_add(&a, &a, &b, &z.f(&[5])),
-                    "linear_add: residual has shape [2, 3], expected [2, 5], that of the result",
+                    "linear_add: residual has shape [2, 3], expected [2, 5], the shape of the result",
                 ),
                 Type(
                     linear_add(&z.half(&[2, 5]), &a, &b, &z.f(&[5])),
@@ -77,7 +77,7 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     feed_forward(&a, &a, [&b, &z.f(&[5]), &z.f(&[4, 3]), &z.f(&[3])]),
-                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first of w2 [4, 3]",
+                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first axis of w2 [4, 3]",
                 ),
                 Shape(
                     feed_forward(&a, &a, [&b, &z.f(&[4]), &z.f(&[5, 3]), &z.f(&[3])]),
@@ -158,13 +158,16 @@ fn appended(z: &Zeros) -> Vec<Said> {
         Shape(append(&x, &cache, &pages, 6), "cache_append: rows 6 to 9 of a text with pages for 8"),
         Shape(
             append(&z.f(&[3, 4, 8]), &cache, &pages, 0),
-            "cache_append: x [3, 4, 8] has 4 heads, cache [3, 4, 2, 8] has 2",
+            "cache_append: x [3, 4, 8] has 4 heads, but cache [3, 4, 2, 8] has 2",
         ),
         Shape(
             append(&z.f(&[3, 2, 7]), &cache, &pages, 0),
-            "cache_append: the last axis of cache f32 [3, 4, 2, 8], expected 7 in order for heads of 7",
+            "cache_append: the last axis of cache f32 [3, 4, 2, 8], expected 7, contiguous, for heads of 7",
         ),
-        Shape(append(&x, &cache, &z.int(&[1, 2]), 0), "cache_append: pages [1, 2], expected (M) in order"),
+        Shape(
+            append(&x, &cache, &z.int(&[1, 2]), 0),
+            "cache_append: pages [1, 2], expected a contiguous (M)",
+        ),
         Type(append(&x, &cache, &z.f(&[2]), 0), "cache_append: pages is f32, expected u32 or i32"),
         Type(
             append(&z.half(&[3, 2, 8]), &cache, &pages, 0),
@@ -180,7 +183,7 @@ fn gathered(z: &Zeros) -> Vec<Said> {
         Shape(gather(7..9, 8, DType::F32), "cache_gather: rows 7 to 9 of a text with pages for 8"),
         Shape(
             gather(0..1, 9, DType::F32),
-            "cache_gather: the last axis of cache f32 [3, 4, 2, 8], expected 9 in order for heads of 9",
+            "cache_gather: the last axis of cache f32 [3, 4, 2, 8], expected 9, contiguous, for heads of 9",
         ),
         Type(gather(0..1, 8, DType::F16), "cache_gather: rows of a cache of f32 as f16"),
     ]
@@ -233,11 +236,11 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     linear_residual(&z.f(&[2, 5]), &z.f(&[2, 4]), &b),
-                    "linear_residual: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                    "linear_residual: the last axis of x [2, 4] is 4, expected 3, the first axis of w [3, 5]",
                 ),
                 Shape(
                     linear_residual(&a, &a, &b),
-                    "linear_residual: residual has shape [2, 3], expected [2, 5], that of the result",
+                    "linear_residual: residual has shape [2, 3], expected [2, 5], the shape of the result",
                 ),
                 Type(
                     linear_residual(&z.half(&[2, 5]), &a, &b),
@@ -250,7 +253,7 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     gated(&a, Gate::Silu),
-                    "gated: x has shape [2, 3], expected a last axis of gate and value, each as long as the other",
+                    "gated: x has shape [2, 3], expected a last axis of gate and value of equal length",
                 ),
                 Type(gated(&z.int(&[2, 4]), Gate::Silu), "gated: x is u32, expected f32, f16 or bf16"),
             ],
@@ -260,7 +263,7 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     rope(&x, &angles, &angles, 4, 8),
-                    "rope: 4 heads of 8, 8 elements of each rotated, do not fit x [1, 4, 24]",
+                    "rope: 4 heads of 8 with 8 rotated elements each do not fit x [1, 4, 24]",
                 ),
                 Shape(rope(&a, &angles, &angles, 1, 8), "rope: x: expected 3 axes, got shape [2, 3]"),
                 Type(rope(&x, &z.half(&[4, 4]), &angles, 3, 8), "rope: cosines are f16, expected f32"),
@@ -281,11 +284,11 @@ pub fn mixtures(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     route(&logits, 5, true).map(|(weights, _)| weights),
-                    "route: logits have shape [3, 4], expected a last axis of experts of which 5 can be chosen, and at least 1",
+                    "route: logits have shape [3, 4], expected a last axis of experts, and to choose between 1 and all of them, not 5",
                 ),
                 Shape(
                     route(&logits, 0, true).map(|(weights, _)| weights),
-                    "route: logits have shape [3, 4], expected a last axis of experts of which 0 can be chosen, and at least 1",
+                    "route: logits have shape [3, 4], expected a last axis of experts, and to choose between 1 and all of them, not 0",
                 ),
                 Type(
                     route(&z.int(&[3, 4]), 2, true).map(|(weights, _)| weights),
@@ -298,7 +301,7 @@ pub fn mixtures(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     balance_loss(&z.f(&[]), 1),
-                    "balance_loss: logits have shape [], expected a last axis of experts of which 1 can be chosen, and at least 1",
+                    "balance_loss: logits have shape [], expected a last axis of experts, and to choose between 1 and all of them, not 1",
                 ),
                 Type(balance_loss(&ids, 2), "balance_loss: logits is u32, expected f32, f16 or bf16"),
             ],
@@ -316,11 +319,11 @@ pub fn mixtures(z: &Zeros) -> Vec<Row> {
                 ),
                 Shape(
                     mixed(&x, &ids, &z.f(&[3, 1]), &down),
-                    "experts: ids [3, 2] and weights [3, 1], expected two of one shape, K for each token of x [3, 6]",
+                    "experts: ids [3, 2] and weights [3, 1], expected the same shape with K per token of x [3, 6]",
                 ),
                 Shape(
                     mixed(&z.f(&[2, 6]), &ids, &weights, &down),
-                    "experts: ids [3, 2] and weights [3, 2], expected two of one shape, K for each token of x [2, 6]",
+                    "experts: ids [3, 2] and weights [3, 2], expected the same shape with K per token of x [2, 6]",
                 ),
                 Type(mixed(&x, &weights, &weights, &down), "experts: ids is f32, expected u32 or i32"),
                 Type(

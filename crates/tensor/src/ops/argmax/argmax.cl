@@ -1,12 +1,12 @@
-/* argmax: y[r] = the index of the largest element of row r of x; of equal ones the lowest. A NaN is larger than any number.
+/* argmax: y[r] = the index of the largest element of row r of x, and the lowest index among equal elements. A NaN is larger than any number.
  *
- * x (R, N) T, y (R) uint. Work-group g owns block g of the rows; each lane of an item remembers its best, then lanes and
- * items compare by value and index, so the order of comparing does not show.
+ * x (R, N) T, y (R) uint. Work-group g owns block g of the rows. Each lane of an item keeps its best element; then lanes and items are compared
+ * by value and index, so the result does not depend on the order of comparisons.
  *
- * Design: a tree reduction within a group (Harris 2007, "Optimizing Parallel Reduction in CUDA") of pairs of value and index.
- * Ceiling: reads x once: a copy's bandwidth. H200, 16384 rows of 1024 f32: 2.3 of 4.8 TB/s, 4096 of 50304: 4.1.
+ * Design: a tree reduction within a group (Harris 2007, "Optimizing Parallel Reduction in CUDA") over pairs of value and index.
+ * Ceiling: bandwidth of a copy, with x read once. H200, 16384 rows of 1024 f32: 2.3 of 4.8 TB/s, 4096 of 50304: 4.1.
  */
-/* Whether (v, i) goes before (w, k). */
+/* Returns whether (v, i) comes before (w, k). */
 static inline int goes_before(float v, uint i, float w, uint k) {
   if (isnan(v) || isnan(w)) return isnan(v) && (!isnan(w) || i < k);
   return v > w || (v == w && i < k);
@@ -26,8 +26,8 @@ __kernel void argmax(__global const T *restrict x, __global uint *restrict y, ul
     uint i = l * VW;
     for (; i + VW <= n; i += WG * VW) {
       const FV v = LDV(xr, i);
-      /* v > top, or the first NaN, or the first element of all: a row may be -infinity throughout. Comparisons of vectors
-       * give -1, of scalars 1: select() takes either. */
+      /* v > top, or the first NaN, or the very first element, since a row may consist of -infinity. Comparisons of vectors give -1, of scalars
+       * 1: select() accepts either. */
       const IV better = (v > top) | (isnan(v) & (top == top)) | (at == (UV)(0xffffffffu));
       top = select(top, v, better);
       at = select(at, (UV)(i), better);

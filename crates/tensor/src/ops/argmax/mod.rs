@@ -5,7 +5,7 @@ use super::prelude::*;
 static KERNEL: Kernel =
     Kernel::new("argmax", cl_file!("argmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
 
-/// Over the last axis: x `(.., N)` → u32 `(..)`. No gradient.
+/// Operation of argmax over the last axis: x `(.., N)` → u32 `(..)`. No gradient.
 #[derive(Clone)]
 pub struct ArgMax;
 
@@ -20,7 +20,10 @@ impl Op<1> for ArgMax {
         let y = Tensor::empty(x.device(), outer, DType::U32)?;
         let (x, rows) = (x.contiguous()?, y.count());
         if *n == 0 && rows > 0 {
-            return Err(Error::shape(format!("argmax: nothing to choose from in shape {}", x.shape())));
+            return Err(Error::shape(format!(
+                "argmax: cannot choose from an empty axis of shape {}",
+                x.shape()
+            )));
         }
         let wg = row_group(&KERNEL, x.device(), *n);
         let launch = KERNEL.launch("argmax").define("DTYPE", x.dtype().code()).define("WG", wg);
@@ -39,7 +42,7 @@ impl Op<1> for ArgMax {
         Array::new(&dims[..dims.len() - 1], x.rows().map(|row| first(row) as f64).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Indices, u32, of the largest elements along an axis, which goes away. Of equal elements the lowest index; a NaN is larger than \
+        let doc = "Indices, u32, of the largest elements along an axis, which is removed. Equal elements give the lowest index; a NaN is larger than \
                    any number. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].argmax(a.get("axis")?))]
@@ -59,8 +62,8 @@ impl Op<1> for ArgMax {
 }
 
 impl Tensor {
-    /// Indices, u32, of the largest elements along `axis`, which goes away. Of equal elements the lowest index; a NaN is
-    /// larger than any number.
+    /// Returns the indices, u32, of the largest elements along `axis`, which is removed. Equal elements give the lowest index; a NaN is larger than
+    /// any number.
     pub fn argmax(&self, axis: isize) -> Result<Self> {
         let axis = self.shape().axis("argmax", axis)?.cast_signed();
         let rank = self.shape().rank().cast_signed();

@@ -1,4 +1,4 @@
-//! Scaled dot-product attention as one op: `softmax(scale * q kᵀ + mask) v`, T×S never stored (Dao et al. 2022, with the
+//! Scaled dot-product attention as one operation: `softmax(scale * q kᵀ + mask) v`. The T×S scores are never stored (Dao et al. 2022, with the
 //! softmax statistics of Milakov and Gimelshein 2018).
 
 use super::algorithms::Row;
@@ -16,30 +16,30 @@ mod tests;
 /// Largest head size.
 pub(super) const MAX_SIZE: usize = 256;
 
-/// What can be chosen about attention.
+/// Options of attention.
 #[derive(Clone, Debug, Default)]
 pub struct AttentionOptions {
-    /// Query t sees keys s <= t + S - T only: the last query sees all keys. A query that sees none gives 0.
+    /// Causal mask: query t sees only keys s <= t + S - T, so the last query sees all keys. A query that sees no key gives 0.
     pub causal: bool,
-    /// Factor of the scores; 1/√D when `None`.
+    /// Factor of the scores [default: 1/√D].
     pub scale: Option<f32>,
-    /// Of the keys a causal query sees, only the last so many, its own among them (sliding window, Beltagy et al. 2020).
+    /// Sliding window: a causal query sees only the last `window` keys, including its own (Beltagy et al. 2020).
     pub window: Option<usize>,
-    /// A score s becomes `cap * tanh(s / cap)` (Gemma 2).
+    /// Soft cap: a score s becomes `cap * tanh(s / cap)` (Gemma 2).
     pub softcap: Option<f32>,
     /// Drops probabilities after the softmax.
     pub dropout: Option<DropMask>,
 }
 
 impl AttentionOptions {
-    /// Causal, scale 1/√D, no dropout: a GPT's.
+    /// Returns the options of a GPT: causal, scale 1/√D, no dropout.
     pub fn causal() -> Self {
         Self { causal: true, ..Self::default() }
     }
     fn check(&self) -> Result<()> {
         match (self.window, self.softcap) {
             (Some(_), _) if !self.causal => Err(Error::unsupported(
-                "attention: a window without `causal`; windows are for causal attention",
+                "attention: a window requires causal attention; set `causal` or remove the window",
             )),
             (Some(0), _) => Err(Error::shape("attention: a window of 0 keys, expected at least 1")),
             (_, Some(cap)) if !(cap > 0.0 && cap.is_finite()) => {
@@ -48,10 +48,10 @@ impl AttentionOptions {
             _ => Ok(()),
         }
     }
-    /// Drops probabilities of a (B, H, T, S) attention; draws from `generator`. Nothing happens at probability 0.
+    /// Returns the options with dropout for probabilities of a (B, H, T, S) attention; draws from `generator`. Probability 0 changes nothing.
     ///
     /// # Errors
-    /// `Format` when the probability is not in `0..=1`.
+    /// `Format` if the probability is not in `0..=1`.
     pub fn drop(
         mut self,
         probability: f32,
@@ -64,19 +64,19 @@ impl AttentionOptions {
     }
 }
 
-/// q (B,H,T,D), k and v (B,KH,S,D) → (B,H,T,D), whose memory is (B,T,H,D): merging the heads copies nothing.
-/// H is a multiple of KH; query head h reads key head h / (H / KH). Inputs are read where they lie if D is contiguous.
+/// Computes attention of q (B,H,T,D), k and v (B,KH,S,D) → (B,H,T,D), stored as (B,T,H,D), so that merging the heads needs no copy. H is a multiple
+/// of KH; query head h reads key head h / (H / KH). Inputs are read in place if D is contiguous.
 ///
 /// # Errors
-/// `Shape` when the shapes do not fit each other, `Unsupported` when D is above 256.
+/// `Shape` if the shapes do not fit together, `Unsupported` if D is above 256.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<Tensor> {
     Attention::checked([q, k, v], options)?.apply([q, k, v])
 }
 
-/// Every algorithm of [`attention`] and of its gradients with its estimate, or why it does not apply; none of them runs.
+/// Returns every algorithm for [`attention`] and for its gradients, with its estimate or the reason why it does not apply. Nothing runs.
 ///
 /// # Errors
-/// As [`attention`].
+/// Those of [`attention`].
 pub fn explain(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<[Vec<Row>; 2]> {
     let op = Attention::checked([q, k, v], options)?;
     let mut rows = [Vec::new(), Vec::new()];
@@ -91,11 +91,11 @@ pub fn explain(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) ->
     Ok(rows)
 }
 
-/// [`attention`] off the tape by the algorithm of this name: its result, and what [`attention_gradients_by`] takes: (B,H,T) logarithms of
-/// the sums of exponentials.
+/// Computes [`attention`] off the tape by the algorithm with this name. Returns its result, and the (B,H,T) logarithms of the sums of exponentials,
+/// which [`attention_gradients_by`] needs.
 ///
 /// # Errors
-/// As [`attention`]; `Unsupported` where that algorithm does not apply.
+/// Those of [`attention`]; `Unsupported` if the algorithm does not apply.
 pub fn attention_by(
     q: &Tensor,
     k: &Tensor,
@@ -107,11 +107,11 @@ pub fn attention_by(
     op.forward_by([&q.detach(), &k.detach(), &v.detach()], |request| FORWARD.with(name, request))
 }
 
-/// The gradients of q, k and v, off the tape, by the algorithm of this name, from the results of [`attention_by`] by any and the
-/// gradient of the first of them.
+/// Computes the gradients of q, k and v off the tape by the algorithm with this name. The inputs include the results of [`attention_by`], by any
+/// algorithm, and the gradient of its first result.
 ///
 /// # Errors
-/// As [`attention`]; `Shape` when `dy` has another shape than the result; `Unsupported` where that algorithm does not apply.
+/// Those of [`attention`]; `Shape` if `dy` has a different shape than the result; `Unsupported` if the algorithm does not apply.
 pub fn attention_gradients_by(
     [q, k, v]: [&Tensor; 3],
     results: &(Tensor, Tensor),
@@ -123,7 +123,7 @@ pub fn attention_gradients_by(
     check::same_float("attention", &[("q", q), ("dy", dy)])?;
     if dy.shape() != q.shape() || results.0.shape() != q.shape() {
         return Err(Error::shape(format!(
-            "attention: dy {} and the result {}, expected both like q {}",
+            "attention: dy {} and the result {}, expected the shape of q {} for both",
             dy.shape(),
             results.0.shape(),
             q.shape()
@@ -133,11 +133,11 @@ pub fn attention_gradients_by(
     op.backward_by(inputs, results, &dy.detach(), |request| BACKWARD.with(name, request))
 }
 
-/// qkv (B,T,(H+2*KH)*D), the projection that holds H query heads, KH key heads and KH value heads → (B,T,H*D).
-/// Nothing is copied; the backward writes the three gradients where qkv has its parts.
+/// Computes attention of qkv (B,T,(H+2*KH)*D), the projection with H query heads, KH key heads and KH value heads → (B,T,H*D). Nothing is copied;
+/// the backward writes the three gradients to the corresponding parts of qkv's gradient.
 ///
 /// # Errors
-/// `Shape` when the heads do not divide the width, `Unsupported` when D is above 256.
+/// `Shape` if the heads do not divide the width, `Unsupported` if D is above 256.
 pub fn attention_qkv(
     qkv: &Tensor,
     heads: usize,
@@ -164,17 +164,17 @@ fn check_size(size: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "attention: heads of {size}, at most {MAX_SIZE}; use more, smaller heads"
+        "attention: head size {size}, expected at most {MAX_SIZE}; use more, smaller heads"
     )))
 }
 
-/// The tensor itself if its last axis lies without gaps, else a copy.
+/// Returns the tensor itself if its last axis is contiguous, otherwise a copy.
 fn rows_without_gaps(x: &Tensor) -> Result<Tensor> {
     let fits = x.shape().last() <= 1 || x.layout().strides.last() == Some(&1);
     if fits { Ok(x.clone()) } else { x.contiguous() }
 }
 
-/// Uninitialised (B,H,T,D) over (B,T,H,D) memory.
+/// Allocates an uninitialized (B,H,T,D) tensor, stored as (B,T,H,D).
 fn heads_inside(like: &Tensor, [b, h, t, d]: [usize; 4]) -> Result<Tensor> {
     Tensor::empty(like.device(), [b, t, h, d], like.dtype())?.permute(&[0, 2, 1, 3])
 }
@@ -188,14 +188,14 @@ fn default_scale(options: &AttentionOptions, size: usize) -> f32 {
     options.scale.unwrap_or_else(|| 1.0 / (size as f32).sqrt())
 }
 
-/// See [`attention`].
+/// Operation of [`attention`].
 #[derive(Clone)]
 pub struct Attention {
     pub(super) options: AttentionOptions,
 }
 
 impl Attention {
-    /// The op, for inputs that fit it.
+    /// Returns the operation if the inputs fit it.
     fn checked([q, k, v]: [&Tensor; 3], options: AttentionOptions) -> Result<Self> {
         check::same_float("attention", &[("q", q), ("k", k), ("v", v)])?;
         let axes = |name: &str, x: &Tensor| x.dims4().map_err(|e| e.context(format!("attention: {name}")));
@@ -235,7 +235,7 @@ impl Attention {
 }
 
 impl Attention {
-    /// o and lse, filled by `run`.
+    /// Allocates o and lse, and fills them by `run`.
     fn forward_by(
         &self,
         [q, k, v]: [&Tensor; 3],
@@ -252,7 +252,7 @@ impl Attention {
         run(&Forward { p: &p, inputs, o: &o, lse: &lse })?;
         Ok((o, lse))
     }
-    /// dq, dk and dv, filled by `run`.
+    /// Allocates dq, dk and dv, and fills them by `run`.
     fn backward_by(
         &self,
         [q, k, v]: [&Tensor; 3],
@@ -300,9 +300,9 @@ impl Op<3> for Attention {
         textbook(&self.options, q, k, v)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, D)`. Query \
-                   head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, of those only the last `window`. \
-                   `scale` is 1/√D where it is not given; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops \
+        let doc = "Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, \
+                   D)`. Query head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, with `window` only the last \
+                   ones. `scale` is 1/√D by default; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops \
                    probabilities.";
         vec![options::declared(Call::new(Self::NAME, doc).inputs(&["q", "k", "v"])).run(|a| {
             let [q, k, v] = a.inputs()?;
@@ -386,7 +386,7 @@ impl Op<3> for Attention {
             )
             .named("softcap, window and dropout")
             .light(),
-            // A score of 1000 has 6e-5 of rounding in f32, and the exponential passes it on.
+            // A score of 1000 has a rounding error of 6e-5 in f32, which the exponential passes on.
             Sample::new(Self { options: AttentionOptions { scale: Some(1.0), ..causal.clone() } }, large)
                 .named("scores above 1000")
                 .extreme()
@@ -401,7 +401,7 @@ impl Op<3> for Attention {
     }
 }
 
-/// See [`attention_qkv`].
+/// Operation of [`attention_qkv`].
 #[derive(Clone)]
 pub struct AttentionQkv {
     pub(super) options: AttentionOptions,
@@ -431,7 +431,7 @@ impl AttentionQkv {
             dtype: qkv.dtype(),
         })
     }
-    /// Its query, key and value heads.
+    /// Returns the views of the query, key and value heads.
     fn parts<'a>(&self, qkv: &'a Tensor, size: usize) -> [View<'a>; 3] {
         [0, self.heads, self.heads + self.kv_heads].map(|first| View::packed(qkv, first, size))
     }
@@ -471,7 +471,7 @@ impl Op<1> for AttentionQkv {
         let width = qkv.shape.last();
         let size = width / (self.heads + 2 * self.kv_heads);
         let (b, t) = (qkv.shape.dims()[0], qkv.shape.dims()[1]);
-        // Heads first.. of every token, as (B,T,count,D).
+        // Heads `first` .. `first + count` of every token, as (B,T,count,D).
         let heads = |first: usize, count: usize| {
             let part = |row: &[f64]| row[first * size..(first + count) * size].to_vec();
             Array::new([b, t, count, size], qkv.rows().flat_map(part).collect()).permute(&[0, 2, 1, 3])
@@ -481,8 +481,8 @@ impl Op<1> for AttentionQkv {
         Array::new([b, t, self.heads * size], o.permute(&[0, 2, 1, 3]).data)
     }
     fn calls() -> Vec<Call> {
-        let doc = "attention of a packed projection: qkv `(B, T, (H + 2 KH) D)`, which holds H query heads, KH key heads and KH value heads → \
-                   `(B, T, H D)`. KH is H where it is not given. Nothing is copied.";
+        let doc = "attention of a packed projection: qkv `(B, T, (H + 2 KH) D)` with H query heads, KH key heads and KH value heads → `(B, T, H \
+                   D)`. KH is H by default. Nothing is copied.";
         let call = Call::new(Self::NAME, doc).inputs(&["qkv"]).required("heads", Kind::Int);
         vec![options::declared(call.optional("kv_heads", Kind::Int)).run(|a| {
             let ([qkv], heads) = (a.inputs()?, a.get("heads")?);
@@ -511,7 +511,7 @@ impl Op<1> for AttentionQkv {
             sample(&causal, [1, 1, 1, 1, 8]),
             sample(&causal, [0, 3, 2, 2, 8]),
             sample(&AttentionOptions::default(), [1, 9, 3, 1, 20]).light(),
-            // A score of 4000 has 2e-4 of rounding in f32, and the exponential passes it on.
+            // A score of 4000 has a rounding error of 2e-4 in f32, which the exponential passes on.
             Sample::new(
                 Self { options: causal.clone(), heads: 2, kv_heads: 2 },
                 [Input::uniform(&[2, 5, 48], -40.0, 40.0)],
@@ -524,7 +524,7 @@ impl Op<1> for AttentionQkv {
     }
 }
 
-/// Row by row, as it is written in papers.
+/// Computes attention row by row, by its definition.
 fn textbook(options: &AttentionOptions, q: &Array, k: &Array, v: &Array) -> Array {
     let (heads, t, d) = (q.shape.dims()[1], q.shape.dims()[2], q.shape.dims()[3]);
     let (kv_heads, s) = (k.shape.dims()[1], k.shape.dims()[2]);
@@ -540,7 +540,7 @@ fn textbook(options: &AttentionOptions, q: &Array, k: &Array, v: &Array) -> Arra
             let score = scale * k.data[at(i)].iter().zip(query).map(|(a, b)| a * b).sum::<f64>();
             options.softcap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh())
         };
-        // Where the window would begin if rows of negative numbers of keys counted.
+        // First key of the window. The sum is ordered so that it never becomes negative.
         let begin = options.window.map_or(0, |window| (ti + 1 + s).saturating_sub(t + window).min(seen));
         let scores: Vec<f64> = (begin..seen).map(score).collect();
         let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

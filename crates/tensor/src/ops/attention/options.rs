@@ -1,4 +1,4 @@
-//! What can be chosen about attention, as attributes of calls by name.
+//! The options of attention, as attributes of calls by name.
 
 use super::AttentionOptions;
 use crate::ops::prelude::*;
@@ -8,7 +8,7 @@ pub(super) fn declared(call: Call) -> Call {
     call.optional("softcap", Kind::Float).default("dropout", 0.0).random()
 }
 
-/// Options from those attributes; `scores` is the shape (B, H, T, S) that dropout draws a mask for.
+/// Builds the options from those attributes; `scores` is the shape (B, H, T, S) of the dropout mask.
 pub(super) fn given(a: &Args<'_>, scores: [usize; 4]) -> Result<AttentionOptions> {
     let (scale, window, softcap) = (a.find("scale")?, a.find("window")?, a.find("softcap")?);
     let options = AttentionOptions { causal: a.get("causal")?, scale, window, softcap, dropout: None };

@@ -1,10 +1,10 @@
-//! What an attention computes and where its operands lie, and the arguments that its kernels have in common.
+//! An attention problem, the layouts of its operands, and the arguments that its kernels share.
 
 use crate::ops::prelude::*;
 use crate::random::DropMask;
 use netcl_kernel::Launch;
 
-/// What a problem fixes.
+/// Sizes and options of a problem.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub batch: usize,
@@ -17,7 +17,7 @@ pub(super) struct Problem {
     /// Head size (D).
     pub size: usize,
     pub causal: bool,
-    /// Keys that a query sees at most; less than `keys`.
+    /// Maximum number of keys that a query sees; less than `keys`.
     pub window: Option<usize>,
     pub softcap: Option<f32>,
     pub scale: f32,
@@ -25,27 +25,27 @@ pub(super) struct Problem {
     pub dtype: DType,
 }
 
-/// A tensor seen as (B, heads, rows, D) with a last stride of 1, wherever it lies.
+/// A view of a tensor as (B, heads, rows, D) with a last stride of 1.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub tensor: &'a Tensor,
     pub offset: usize,
-    /// Elements between batches, heads and rows.
+    /// Strides of batches, heads and rows in elements.
     pub strides: [usize; 3],
 }
 
 impl<'a> View<'a> {
-    /// Whether each group of four elements along D starts at a multiple of four.
+    /// Returns whether each group of four elements along D starts at a multiple of four.
     fn fours(&self) -> bool {
         self.offset.is_multiple_of(4) && self.strides.iter().all(|s| s.is_multiple_of(4))
     }
-    /// A (B, H, T, D) tensor.
+    /// Views a (B, H, T, D) tensor.
     pub fn heads(tensor: &'a Tensor) -> Self {
         let layout = tensor.layout();
         let at = |axis: usize| layout.strides.get(axis).copied().unwrap_or(0);
         Self { tensor, offset: layout.offset, strides: [at(0), at(1), at(2)] }
     }
-    /// The heads from `first` on in a (B, T, heads * D) tensor.
+    /// Views the heads from `first` on in a (B, T, heads * D) tensor.
     pub fn packed(tensor: &'a Tensor, first: usize, size: usize) -> Self {
         let layout = tensor.layout();
         let at = |axis: usize| layout.strides.get(axis).copied().unwrap_or(0);
@@ -53,7 +53,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The four numbers that follow each strided argument.
+/// Binds the offset and the three strides that follow each strided argument.
 fn place<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
     let [b, h, t] = view.strides;
     launch.scalar(view.offset).scalar(b).scalar(h).scalar(t)
@@ -66,15 +66,15 @@ pub(super) fn write<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
 }
 
 impl Problem {
-    /// Key heads of all sequences.
+    /// Returns the number of key heads in all sequences.
     pub(super) fn pairs(&self) -> usize {
         self.batch * self.kv_heads
     }
-    /// Query rows that share a key head.
+    /// Returns the query rows that share a key head.
     pub(super) fn rows(&self) -> usize {
         self.queries * self.group()
     }
-    /// Floating-point operations of one of the products, causality counted.
+    /// Returns the floating-point operations of one of the products, excluding masked pairs.
     pub(super) fn product_flops(&self) -> u64 {
         let all = 2 * self.batch * self.heads * self.queries * self.keys * self.size;
         match self.window {
@@ -83,13 +83,13 @@ impl Problem {
             None => all as u64,
         }
     }
-    /// Query heads that share a key head.
+    /// Returns the query heads that share a key head.
     pub(super) fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
-    /// Pairs of a query and a key that it sees, of one head.
+    /// Returns the number of pairs of a query and a key that it sees, for one head.
     pub(super) fn seen(&self) -> f64 {
-        // Of the last query, that sees so many keys, and those before it, each one key less.
+        // The last query sees `keys` keys, and each query before it one key less.
         let staircase = |keys: usize| {
             let (steps, keys) = (self.queries.min(keys) as f64, keys as f64);
             steps * keys - steps * (steps - 1.0) / 2.0
@@ -100,19 +100,19 @@ impl Problem {
             None => staircase(self.keys),
         }
     }
-    /// Pairs that blocks of so many queries and keys compute, of one head: those that are seen, and what is left of blocks on the causal
-    /// diagonal and at the edges.
+    /// Returns the number of pairs that blocks of `queries` and `keys` compute for one head: the visible pairs, and the masked rest of blocks on
+    /// the causal diagonal and at the edges.
     pub(super) fn computed(&self, queries: usize, keys: usize) -> f64 {
         let whole = (self.queries * self.keys) as f64;
         let diagonal = if self.causal { self.queries * (queries + keys) / 2 } else { 0 };
         let edges = self.queries.next_multiple_of(queries) * self.keys.next_multiple_of(keys);
         (self.seen() + diagonal as f64).min(whole) * edges as f64 / whole
     }
-    /// Keys that the last query sees: the most of all.
+    /// Returns the number of keys that the last query sees, which is the maximum.
     pub(super) fn most_keys(&self) -> usize {
         self.window.unwrap_or(self.keys)
     }
-    /// A launch of a text whose groups are blocks of rows, key heads and sequences.
+    /// Starts a launch whose groups are blocks of rows, key heads and sequences.
     pub(super) fn start(
         &self,
         kernel: &'static Kernel,
@@ -124,7 +124,7 @@ impl Problem {
             .groups3([blocks, self.kv_heads, self.batch])
             .flops(products * self.product_flops())
     }
-    /// The defines that all texts take.
+    /// Adds the defines of all kernels.
     pub(super) fn defined<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let launch = match &self.mask {
             Some(mask) => mask.define(launch),
@@ -138,24 +138,24 @@ impl Problem {
             .define("DROPOUT", self.mask.is_some())
             .define("DTYPE", self.dtype.code())
     }
-    /// The defines of the tiled texts: heads that share a key, and whether four elements can be moved at once.
+    /// Adds the defines of the tile kernels: heads that share a key head, and whether four elements can be moved at once.
     pub(super) fn grouped<'l>(&self, launch: Launch<'l>, views: &[View<'_>]) -> Launch<'l> {
         let fours = self.size.is_multiple_of(4) && views.iter().all(View::fours);
         launch.define("GROUP", self.group()).define("VEC", fours)
     }
-    /// The scalars that end the lists of the sm_90 kernels: one more before the others.
+    /// Binds the last scalars of the sm_90 kernels: the key heads per set, then those of [`Self::end`].
     pub(super) fn end_with<'l>(&self, launch: Launch<'l>, together: usize) -> Launch<'l> {
         self.end(launch.scalar(together as u32))
     }
-    /// The scalars that end most argument lists.
+    /// Binds the last scalars of most kernels.
     pub(super) fn end<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         self.sizes(launch, &[self.heads, self.kv_heads, self.queries, self.keys])
     }
-    /// Those of the tiled texts, which know the key heads from `GROUP`.
+    /// Binds the last scalars of the tile kernels, which derive the key heads from `GROUP`.
     pub(super) fn end_grouped<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         self.sizes(launch, &[self.heads, self.queries, self.keys])
     }
-    /// These sizes, the scale, and the arguments of dropout where there is one.
+    /// Binds these sizes, the scale, and the arguments of dropout if it is used.
     fn sizes<'l>(&self, launch: Launch<'l>, sizes: &[usize]) -> Launch<'l> {
         let launch = sizes.iter().fold(launch, |launch, n| launch.scalar(*n as u32)).scalar(self.scale);
         let launch = self.softcap.into_iter().fold(launch, Launch::scalar);
@@ -166,15 +166,15 @@ impl Problem {
     }
 }
 
-/// What the forward leaves and the gradient of its result.
+/// The results of the forward and the gradient of its output.
 pub(super) struct Known<'a> {
     pub q: View<'a>,
     pub k: View<'a>,
     pub v: View<'a>,
-    /// (B,T,H,D) contiguous.
+    /// Result (B,T,H,D), contiguous.
     pub o: &'a Tensor,
-    /// (B,H,T).
+    /// Logarithms of the sums of exponentials, (B,H,T).
     pub lse: &'a Tensor,
-    /// dO, strided like q.
+    /// Gradient dO, in the axes of q.
     pub dy: View<'a>,
 }

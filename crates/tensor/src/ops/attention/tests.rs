@@ -1,4 +1,4 @@
-//! Variants against each other, and messages.
+//! Comparison of the algorithms, and messages.
 
 use super::*;
 use crate::suite::test_device;
@@ -7,13 +7,13 @@ use algorithms::{bf16x3, ordered, wgmma, wide};
 use netcl_device::null::NullDriver;
 use netcl_device::{Architecture, Capabilities, DeviceKind, Settings};
 
-/// The suite runs the variant that the device prefers; this compares the others with it, on shapes of several tiles.
+/// Compares the other algorithms with the one that the device prefers, which the suite tests. The shapes have several tiles.
 #[test]
 fn variants_agree() {
     let device = test_device().unwrap();
     let mut generator = Generator::new(3);
-    // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU. Each
-    // has more than a tile (64 and 16 rows, 32 and 16 keys) of both, and no more: simulators are slow.
+    // A CPU driver takes seconds to compile kernels with barriers. So two sizes of tiles run here, and the third in the suite on a GPU. Each shape
+    // has a little more than one tile (64 and 16 rows, 32 and 16 keys), since simulators are slow.
     let mut shapes = vec![([1, 2, 1, 40, 45, 34], DType::F32), ([1, 1, 1, 18, 21, 136], DType::F16)];
     if device.capabilities().sm() == Some(90) {
         shapes.extend([([2, 4, 2, 200, 264, 64], DType::Bf16), ([2, 2, 2, 300, 333, 128], DType::F16)]);
@@ -39,7 +39,7 @@ fn variants_agree() {
         for row in forward.iter().filter(|row| row.estimate.is_ok()) {
             let other = by(row.name);
             compare(&[other.0.to_vec().unwrap()], std::slice::from_ref(&y), tolerance, row.name);
-            // What it leaves is what any backward takes.
+            // Any backward accepts the results of any forward.
             compare(&gradients(&other, chosen(&backward)), &grads, tolerance, row.name);
         }
         for row in backward.iter().filter(|row| row.estimate.is_ok()) {
@@ -60,7 +60,7 @@ fn compare(got: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64, name: &str) 
     }
 }
 
-/// For `tools/ptx_check.sh`: every text of the sm_90 kernels that differs in its instructions.
+/// Writes the sources of the sm_90 kernels that differ in their instructions, for `tools/ptx_check.sh`.
 #[test]
 #[ignore = "writes files for a tool"]
 fn texts_for_the_assembler() {
@@ -89,7 +89,7 @@ fn texts_for_the_assembler() {
             ("DTYPE", dtype.code().into()),
         ];
         if dropout {
-            // As a training step has it: the stream begins where a number in memory says.
+            // Defines of a training step: the random stream starts at a number in memory.
             defines.push(("COUNTED", true.into()));
         }
         let name = format!("{dtype}_d{size}_causal{}_drop{}", u8::from(causal), u8::from(dropout));
@@ -160,10 +160,10 @@ fn what_does_not_fit_is_named() {
     assert!(e.message().contains("qkv [1, 4, 21] with 2 query and 1 key heads"), "{e}");
     let wide = zeros(&[1, 1, 2, 257]);
     let e = attention(&wide, &wide, &wide, AttentionOptions::causal()).unwrap_err();
-    assert!(e.message().contains("heads of 257, at most 256"), "{e}");
+    assert!(e.message().contains("head size 257, expected at most 256"), "{e}");
 }
 
-/// f32 in three parts against the portable kernels: edges, grouped heads, more keys than queries, narrow heads, dropout.
+/// Compares f32 in three parts with the portable kernels: edges, grouped heads, more keys than queries, narrow heads, dropout.
 #[test]
 fn f32_in_three_parts_agrees_with_the_portable_kernels() {
     let device = test_device().unwrap();
@@ -203,7 +203,7 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
     }
 }
 
-/// Heads of 129 to 256 against the portable kernels: every number of steps over D, edges of every block, grouped heads, more keys than
+/// Compares heads of 129 to 256 with the portable kernels: every number of steps over D, edges of every block, grouped heads, more keys than
 /// queries, one row, windows.
 #[test]
 fn wide_heads_agree_with_the_portable_kernels() {
@@ -226,7 +226,7 @@ fn wide_heads_agree_with_the_portable_kernels() {
         ([1, 1, 1, 700, 701, 240], true, None, DType::Bf16),
         ([1, 1, 1, 1, 1, 248], true, None, DType::Bf16),
         ([1, 1, 1, 1, 600, 256], true, None, DType::Bf16),
-        // Windows shorter than a block, longer than two, and with keys that no query sees.
+        // Windows shorter than a block, longer than two blocks, and with keys that no query sees.
         ([2, 4, 2, 300, 300, 256], true, Some(37), DType::Bf16),
         ([1, 3, 3, 500, 500, 160], true, Some(200), DType::F16),
         ([1, 2, 1, 150, 700, 256], true, Some(129), DType::Bf16),
@@ -253,7 +253,7 @@ fn wide_heads_agree_with_the_portable_kernels() {
     }
 }
 
-/// o, dq, dk, dv of one causal head in f64: (T,D) each.
+/// Computes o, dq, dk, dv of one causal head in f64: (T,D) each.
 fn exact(q: &[f64], k: &[f64], v: &[f64], dy: &[f64], (t, d): (usize, usize), scale: f64) -> [Vec<f64>; 4] {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let row = |x: &[f64], i: usize| x[i * d..(i + 1) * d].to_vec();
@@ -277,7 +277,7 @@ fn exact(q: &[f64], k: &[f64], v: &[f64], dy: &[f64], (t, d): (usize, usize), sc
     all
 }
 
-/// Root mean squares of errors against f64, as shares of the results': those of f32 units are the bound, which leaves room for chance.
+/// Compares the RMS errors against f64, relative to the results, with those of f32 units. The bound allows for random variation.
 #[test]
 fn f32_in_three_parts_is_as_exact_as_f32_units() {
     let device = test_device().unwrap();
@@ -304,7 +304,7 @@ fn f32_in_three_parts_is_as_exact_as_f32_units() {
         };
         [rms(o, &expected[0]), rms(dq, &expected[1]), rms(dk, &expected[2]), rms(dv, &expected[3])]
     });
-    println!("o, dq, dk, dv: on tensor cores {:?}, by f32 units {:?}", errors[0], errors[1]);
+    println!("o, dq, dk, dv: on tensor cores {:?}, on f32 units {:?}", errors[0], errors[1]);
     for (ours, units) in errors[0].iter().zip(&errors[1]) {
         assert!(*ours <= 1.2 * units, "{errors:?}");
     }
@@ -321,13 +321,13 @@ fn pretended(kind: DeviceKind, edit: impl FnOnce(&mut Capabilities)) -> Device {
 fn sm90() -> Device {
     pretended(DeviceKind::Gpu, |card| {
         (card.architecture, card.compute_units) = (Architecture::Nvidia { sm: 90 }, 132);
-        // Its device model ships with netcl.
+        // netcl ships its device model.
         card.vendor = "NVIDIA Corporation".into();
         card.local_mem = 48 << 10;
     })
 }
 
-/// What `explain` says on a device about a problem of B, H, KH, T, S, D.
+/// Returns the rows of `explain` on a device for a problem of sizes B, H, KH, T, S, D.
 fn explained(
     device: &Device,
     [b, h, kh, t, s, d]: [usize; 6],
@@ -401,10 +401,10 @@ fn each_algorithm_that_does_not_apply_has_its_reason() {
     let cases = [
         (of([1, 2, 2, 64, 64, 64], f32, &full), "storage other than f16 and bf16"),
         (of([1, 2, 2, 64, 64, 136], half, &full), "heads of more than 128"),
-        (of([1, 2, 2, 64, 64, 20], half, &full), "heads of a size that 8 does not divide"),
+        (of([1, 2, 2, 64, 64, 20], half, &full), "heads of a size that is not a multiple of 8"),
         (
             of([1, 2, 2, 64, 96, 64], half, &causal),
-            "a causal diagonal that does not begin with a block of 64 keys",
+            "a causal diagonal that does not start at a block of 64 keys",
         ),
         (of([1, 2, 2, 64, 64, 64], half, &negative), "a scale that is not positive"),
         (of([1, 2, 2, 64, 64, 64], half, &window), "a window"),
@@ -435,11 +435,14 @@ fn each_algorithm_that_does_not_apply_has_its_reason() {
     let lacks = "the device lacks what its kernel requires";
     assert_eq!(why(&rows, wgmma::WGMMA.name), lacks);
     assert_eq!(why(&rows, "attention_vector"), lacks);
-    assert_eq!(why(&rows, "attention_tile"), "local memory too small for a tile of such heads");
+    assert_eq!(why(&rows, "attention_tile"), "local memory too small for a tile of this head size");
     let e = attention(&empty, &empty, &empty, full).unwrap_err();
-    let all = "attention_fwd: no algorithm takes q (1, 1, 8, 256) and k (1, 1, 8, 256) in f32 on any:0: attention_vector: ";
+    let all = "attention_fwd: no algorithm supports q (1, 1, 8, 256) and k (1, 1, 8, 256) in f32 on any:0: attention_vector: ";
     assert!(e.message().starts_with(all), "{e}");
-    assert!(e.message().ends_with("attention_tile: local memory too small for a tile of such heads"), "{e}");
+    assert!(
+        e.message().ends_with("attention_tile: local memory too small for a tile of this head size"),
+        "{e}"
+    );
 
     let settings = Settings { disable: vec!["attention_tile".into()], ..Settings::default() };
     let capabilities = Capabilities::floor("any:0", DeviceKind::Cpu);

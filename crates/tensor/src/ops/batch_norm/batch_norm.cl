@@ -1,13 +1,13 @@
 /* Statistics of the columns of x (R, C) in parts of the rows, for batch norm. Sums are f32.
  *
  * batch_stats(x, part_mean, part_m2, ..)             mean of a column over the rows of part s, and the sum of squared distances from it.
- * batch_join(part_mean, part_m2, mean, var, ..)      of all rows: the mean, and the variance (divided by R).
+ * batch_join(part_mean, part_m2, mean, var, ..)      over all rows: the mean, and the variance (divided by R).
  * batch_moments(part_mean, part_m2, found, ..)       the same, found (2, C).
- * batch_grad_sums(x, dy, mean, rstd, scale, beta, part_dy, part_xdy, ..)   sums over the rows of part s of g and of g * (x - mean) * rstd, where g
- *                                                    is dy where the activation of (x - mean) * scale + beta passes it on, else 0.
+ * batch_grad_sums(x, dy, mean, rstd, scale, beta, part_dy, part_xdy, ..)   sums over the rows of part s of g and of g * (x - mean) * rstd; g is dy
+ *                                                    if the activation of (x - mean) * scale + beta passes it, otherwise 0.
  * x, dy T; part_mean, part_m2, part_dy, part_xdy (parts, C) float; mean, var, rstd, scale, beta (C) float. Part s has rows s * each to
- * (s + 1) * each, taken `block` at a time: on CPUs as many as the first cache holds. Defines: ACT 0 none, 1 relu, 2 relu6.
- * Items of dimension 0 take every get_global_size(0)-th vector of columns, those of dimension 1 parts. Tuned: VW, WG.
+ * (s + 1) * each, taken `block` at a time: on CPUs as many as fit in the first-level cache. Defines: ACT 0 none, 1 relu, 2 relu6.
+ * Items of dimension 0 process every get_global_size(0)-th vector of columns, those of dimension 1 parts. Tuned: VW, WG.
  *
  * Design: two passes over a block, which the cache serves the second time; blocks and parts are joined as in Chan, Golub and LeVeque 1983.
  * Ceiling: x read once.
@@ -75,7 +75,7 @@ __kernel void batch_stats(__global const T *restrict x, __global float *restrict
   }
 }
 
-/* Mean m of columns over all rows, and the sum m2 of n squared distances from it. */
+/* Computes the mean m of columns over all rows, and the sum m2 of squared distances of n rows from it. */
 #define JOIN_PARTS(m, m2, n)                                                                       \
   FV m = floats(part_mean, at, c), m2 = floats(part_m2, at, c);                                    \
   float n = (float)min(rows, each);                                                                \

@@ -1,21 +1,23 @@
-/* Batch norm on GPUs, over x (R, C): a group owns a strip of TX vectors of columns and part of the rows, TY of them at a time. Sums are f32.
+/* Batch norm on GPUs, over x (R, C): a group owns a strip of TX vectors of columns and a part of the rows, TY of them at a time. Sums are f32.
  *
  * strip_stats(x, part_mean, part_m2, ..)             mean of a column over the rows of part s, and the sum of squared distances from it.
- * strip_stats_join(part_mean, part_m2, gamma, mean, var, rstd, scale, ..)   of all rows: mean, variance (divided by R), 1 / sqrt(variance + eps), and
- *                                                    that times gamma.
- * strip_moments(part_mean, part_m2, found, ..)        of all rows: mean and variance, found (2, C).
+ * strip_stats_join(part_mean, part_m2, gamma, mean, var, rstd, scale, ..)   over all rows: mean, variance (divided by R), 1 / sqrt(variance + eps),
+ *                                                    and that times gamma.
+ * strip_moments(part_mean, part_m2, found, ..)        over all rows: mean and variance, found (2, C).
  * strip_apply(x, mean, scale, beta, y, ..)           y = activation((x - mean) * scale + beta).
- * strip_grad_sums(x, dy, mean, rstd, scale, beta, part_dy, part_xdy, ..)   sums over the rows of part s of g and of g * (x - mean) * rstd, where g
- *                                                    is dy where the activation of (x - mean) * scale + beta passes it on, else 0.
- * strip_grad_join(part_dy, part_xdy, rstd, scale, b, dgamma, dbeta, of_dy, slope, ..)   of all rows: both sums, in T; of_dy the mean of g, slope
+ * strip_grad_sums(x, dy, mean, rstd, scale, beta, part_dy, part_xdy, ..)   sums over the rows of part s of g and of g * (x - mean) * rstd; g is dy
+ *                                                    if the activation of (x - mean) * scale + beta passes it, otherwise 0.
+ * strip_grad_join(part_dy, part_xdy, rstd, scale, b, dgamma, dbeta, of_dy, slope, ..)   over all rows: both sums, in T; of_dy the mean of g, slope
  *                                                    b - scale * rstd * mean of g * (x - mean) * rstd.
  * strip_dx(x, dy, mean, scale, beta, of_dy, slope, c, dx, ..)   dx = (g - of_dy) * scale + (x - mean) * slope + c.
  *
- * x, dy, y, dx, gamma, beta, dgamma, dbeta T; all others float, (parts, C) or (C). Part s has rows s * each to (s + 1) * each. Groups (strips, parts) of
- * WG = TX * TY items; the two that join parts have few columns a group, so that many items share a column's parts. Defines: DTYPE, VW a divisor of C, TX, ACT 0 none, 1 relu, 2 relu6; EXTRA: b and c are read, else they are 0.
+ * x, dy, y, dx, gamma, beta, dgamma, dbeta T; all others float, (parts, C) or (C). Part s has rows s * each to (s + 1) * each. Groups (strips,
+ * parts) of WG = TX * TY items. The two kernels that join parts have few columns per group, so that many items share a column's parts.
+ * Defines: DTYPE, VW a divisor of C, TX, ACT 0 none, 1 relu, 2 relu6; EXTRA: b and c are read, otherwise they are 0.
  *
- * Design: means and distances are joined as in Chan, Golub and LeVeque 1983, four rows at a time in registers, then over items and parts in fixed
- * trees: the same bits on every run. Ceiling: the bytes of x, and of dy and results.
+ * Design: means and distances are joined as in Chan, Golub and LeVeque 1983, four rows at a time in registers, then over items and parts in
+ * fixed trees: every run gives the same bits.
+ * Ceiling: the bytes of x, and of dy and results.
  */
 #ifndef TX
 #define TX 1
@@ -49,18 +51,18 @@
   const int there = at < c;
 #define ROWS const long begin = get_group_id(1) * each, end = min(rows, begin + each);
 
-/* n rows of mean m and distances d, and `more` others: all of them. */
+/* Joins n rows of mean m and squared distances d with `more` other rows. */
 #define JOIN(n, m, d, more, other_m, other_d)                                                             \
   {                                                                                                       \
     const float all_ = (n) + (more), share_ = (more) / all_;                                              \
     const FV away_ = (other_m) - (m);                                                                     \
-    /* In this order nothing overflows where n is 0. */                                                   \
+    /* In this order nothing overflows if n is 0. */                                                      \
     d += (other_d) + away_ * ((n) * share_) * away_;                                                      \
-    /* The mean of infinities of one sign is infinite, and so is that of rows beside them. */             \
+    /* The mean of infinities of one sign is infinite, and so is the mean of further rows with them. */   \
     m += fabs(away_) < INFINITY ? away_ * share_ : (FV)(other_m);                                         \
     n = all_;                                                                                             \
   }
-/* The same over the items of a column. */
+/* Joins the items of a column. */
 #define JOIN_ITEMS(n, m, d)                                                                               \
   __local FV means[WG], squares[WG];                                                                      \
   __local float counts[WG];                                                                               \
@@ -106,7 +108,7 @@ __kernel void strip_stats(__global const T *restrict x, __global float *restrict
   }
 }
 
-/* Of the items of a column the parts, joined. */
+/* Joins the parts of a column over its items. */
 #define JOIN_PARTS(n, m, d)                                                                               \
   FV m = (FV)(0.0f), d = m;                                                                               \
   float n = 0.0f;                                                                                         \

@@ -1,4 +1,4 @@
-//! Batch normalisation (Ioffe and Szegedy 2015): every channel by its mean and variance over all images and pixels.
+//! Batch normalization (Ioffe and Szegedy 2015): every channel is normalized by its mean and variance over all images and pixels.
 
 use super::map::row_grid;
 use super::prelude::*;
@@ -15,19 +15,19 @@ static KERNEL: Kernel = Kernel::new("batch_norm", cl_file!("batch_norm.cl"))
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// x `(N, C, ..)`, gamma `(C)`, beta `(C)` → `(x - mean) / sqrt(variance + eps) · gamma + beta`, then mean and variance (divided by the number of
-/// elements) of each channel over x, f32 `(C)`.
+/// Computes x `(N, C, ..)`, gamma `(C)`, beta `(C)` → `(x - mean) / sqrt(variance + eps) · gamma + beta`, and the mean and variance (divided by the
+/// number of elements) of each channel over x, f32 `(C)`.
 ///
 /// # Errors
-/// `Shape` where x has fewer than two axes or no element, or a parameter not one for each channel; `DType` when they are not floats of one type.
+/// `Shape` if x has fewer than two axes or no element, or a parameter not one per channel; `DType` if the types are not the same float.
 pub fn batch_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<[Tensor; 3]> {
     batch_norm_activated(x, gamma, beta, eps, Activation::None)
 }
 
-/// What [`batch_norm_activated`] applies to what was normalised.
+/// Activation that [`batch_norm_activated`] applies to the normalized values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing.
+    /// No activation.
     None,
     /// `max(y, 0)`.
     Relu,
@@ -44,7 +44,7 @@ impl Activation {
             _ => Self::None,
         }
     }
-    /// x, mean, scale and beta → y.
+    /// Returns the expression of y from x, mean, scale and beta.
     fn forward(self) -> &'static str {
         match self {
             Self::None => "fma(x0 - x1, x2, x3)",
@@ -54,7 +54,7 @@ impl Activation {
             }
         }
     }
-    /// dy, the mean of what passes of it, scale, x, mean, b, c, beta → dx: the same value of y decides what passes.
+    /// Returns the expression of dx from dy, the mean of passed dy, scale, x, mean, b, c, beta. The same value of y determines what passes.
     fn backward(self) -> &'static str {
         match self {
             Self::None => "fma(x0 - x1, x2, fma(x3 - x4, x5, x6))",
@@ -69,7 +69,7 @@ impl Activation {
     fn apply(self, y: f64) -> f64 {
         match self {
             Self::None => y,
-            // A NaN stays one.
+            // A NaN stays a NaN.
             Self::Relu => {
                 if y < 0.0 {
                     0.0
@@ -88,10 +88,10 @@ impl Activation {
     }
 }
 
-/// [`batch_norm`] with an activation behind it in the same passes over memory, forward and backward.
+/// Computes [`batch_norm`] followed by an activation in the same passes over memory, forward and backward.
 ///
 /// # Errors
-/// As [`batch_norm`].
+/// Those of [`batch_norm`].
 pub fn batch_norm_activated(
     x: &Tensor,
     gamma: &Tensor,
@@ -104,21 +104,21 @@ pub fn batch_norm_activated(
     BatchNorm { eps, activation }.apply([x, gamma, beta])
 }
 
-/// Means and variances of channels that training keeps for inference, f32 `(C)`.
+/// Running means and variances of channels, which training stores for inference, f32 `(C)`.
 #[derive(Clone)]
 pub struct Running {
     /// Moving average of the means.
     pub mean: Tensor,
-    /// That of the variances, each divided by one less than the number of elements.
+    /// Moving average of the variances, each divided by one less than the number of elements.
     pub variance: Tensor,
 }
 
 impl Running {
-    /// Moves the averages on: `new = old + momentum · (batch - old)`, as PyTorch does. `count` elements a channel made the statistics. Off the
+    /// Updates the averages: `new = old + momentum · (batch - old)`, as in PyTorch. The statistics come from `count` elements per channel. Off the
     /// tape.
     ///
     /// # Errors
-    /// Of launches.
+    /// Those of launches.
     pub fn update(&self, mean: &Tensor, variance: &Tensor, count: usize, momentum: f32) -> Result<()> {
         let unbiased = count as f32 / count.saturating_sub(1).max(1) as f32;
         crate::tape::no_grad(|| {
@@ -129,10 +129,10 @@ impl Running {
     }
 }
 
-/// [`batch_norm`] by given means and variances, f32 `(C)`: for inference.
+/// Computes [`batch_norm`] with given means and variances, f32 `(C)`, for inference.
 ///
 /// # Errors
-/// As [`batch_norm`].
+/// Those of [`batch_norm`].
 pub fn batch_norm_inference(
     x: &Tensor,
     gamma: &Tensor,
@@ -144,8 +144,8 @@ pub fn batch_norm_inference(
     let Running { mean, variance } = running;
     check_channels(op, x, &[("gamma", gamma), ("beta", beta), ("mean", mean), ("variance", variance)])?;
     check::same_float(op, &[("x", x), ("gamma", gamma), ("beta", beta)])?;
-    // As they broadcast, before anything is computed: what follows a convolution is part of its kernel then, lazily. In f32, so that 16-bit
-    // storage rounds once.
+    // Reshape the parameters for broadcasting first: after a lazy convolution, this becomes part of its kernel. It is computed in f32, so that
+    // 16-bit storage rounds once.
     let mut dims = vec![1; x.shape().rank() - 1];
     dims[0] = x.dims()[1];
     let laid = |of: &Tensor| of.reshape(dims.clone())?.to_dtype(DType::F32);
@@ -155,12 +155,12 @@ pub fn batch_norm_inference(
     y.to_dtype(x.dtype())
 }
 
-/// Group normalisation (Wu and He 2018): x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)`
-/// plus beta `(C)`. As many groups as channels is instance normalisation.
+/// Computes group normalization (Wu and He 2018): x `(N, C, ..)` is normalized by mean and variance of each image over `groups` equal runs of
+/// channels, times gamma `(C)` plus beta `(C)`. One channel per group is instance normalization.
 ///
 /// # Errors
-/// `Shape` where the channels do not divide into the groups, or a parameter has not one element for each; `DType` when they are not floats of
-/// one type.
+/// `Shape` if the number of channels is not a multiple of the groups, or a parameter does not have one element per channel; `DType` if the types
+/// are not the same float.
 pub fn group_norm(x: &Tensor, groups: usize, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
     check_channels("group_norm", x, &[("gamma", gamma), ("beta", beta)])?;
     check::same_float("group_norm", &[("x", x), ("gamma", gamma), ("beta", beta)])?;
@@ -180,11 +180,11 @@ pub fn group_norm(x: &Tensor, groups: usize, gamma: &Tensor, beta: &Tensor, eps:
     y.reshape([n, c, pixels])?.mul(&column(gamma)?)?.add(&column(beta)?)?.reshape(x.shape())
 }
 
-/// Instance normalisation (Ulyanov, Vedaldi and Lempitsky 2016): each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma
-/// `(C)` plus beta `(C)`.
+/// Computes instance normalization (Ulyanov, Vedaldi and Lempitsky 2016): each channel of each image of x `(N, C, ..)` is normalized by its mean
+/// and variance, times gamma `(C)` plus beta `(C)`.
 ///
 /// # Errors
-/// As [`group_norm`].
+/// Those of [`group_norm`].
 pub fn instance_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
     check_channels("instance_norm", x, &[("gamma", gamma), ("beta", beta)])?;
     group_norm(x, x.dims()[1].max(1), gamma, beta, eps)
@@ -211,7 +211,7 @@ fn check_elements(op: &str, x: &Tensor) -> Result<()> {
     Err(Error::shape(format!("{op}: x has shape {}, expected at least one element", x.shape())))
 }
 
-/// Mean and variance of each channel in f64.
+/// Returns mean and variance of each channel in f64.
 fn moments(x: &Array) -> [Array; 2] {
     let dims = x.shape.dims();
     let (n, channels) = (dims[0], dims[1]);
@@ -226,7 +226,7 @@ fn moments(x: &Array) -> [Array; 2] {
     [mean, var]
 }
 
-/// Axes with that of the channels last.
+/// Returns the axes with the channels last.
 fn last(rank: usize) -> Vec<usize> {
     (0..rank).filter(|axis| *axis != 1).chain([1]).collect()
 }
@@ -237,7 +237,7 @@ fn inverse(order: &[usize]) -> Vec<usize> {
     inverse
 }
 
-/// x `(N, C, ..)` as `(N, .., C)`, contiguous and off the tape. A copy where it does not lie so.
+/// Returns x `(N, C, ..)` as `(N, .., C)`, contiguous and off the tape. Copies if the strides differ from this.
 fn channels_last(x: &Tensor) -> Result<Tensor> {
     x.detach().permute(&last(x.shape().rank()))?.contiguous()
 }
@@ -246,13 +246,13 @@ fn channels_first(x: &Tensor) -> Result<Tensor> {
     x.permute(&inverse(&last(x.shape().rank())))
 }
 
-/// Rows of a matrix `(R, C)` in parts.
+/// Division of the rows of a matrix `(R, C)` into parts.
 struct Parts {
     rows: usize,
     columns: usize,
     parts: usize,
     each: usize,
-    /// Rows that are read twice while a core's first cache holds them.
+    /// Rows that are read twice while they are in a core's first-level cache.
     block: usize,
 }
 
@@ -290,7 +290,7 @@ impl Parts {
         Ok([x.empty_f32([self.parts, self.columns])?, x.empty_f32([self.parts, self.columns])?])
     }
 
-    /// Of each part mean and squared distances from it.
+    /// Computes for each part the mean and the squared distances from it.
     fn part_statistics(&self, x: &Tensor) -> Result<[Tensor; 2]> {
         let [part_mean, part_m2] = self.empty(x)?;
         let launch = self.start("batch_stats", x, self.parts).read(x).write(&part_mean).write(&part_m2);
@@ -298,7 +298,7 @@ impl Parts {
         Ok([part_mean, part_m2])
     }
 
-    /// Mean and variance of the columns of x, (2, C).
+    /// Computes mean and variance of the columns of x, (2, C).
     fn moments(&self, x: &Tensor) -> Result<Tensor> {
         let [part_mean, part_m2] = self.part_statistics(x)?;
         let found = x.empty_f32([2, self.columns])?;
@@ -307,7 +307,7 @@ impl Parts {
         Ok(found)
     }
 
-    /// The same apart.
+    /// Computes the same as two tensors.
     fn statistics(&self, x: &Tensor) -> Result<[Tensor; 2]> {
         let [part_mean, part_m2] = self.part_statistics(x)?;
         let [mean, var] = [x.empty_f32([self.columns])?, x.empty_f32([self.columns])?];
@@ -316,7 +316,7 @@ impl Parts {
         Ok([mean, var])
     }
 
-    /// Sums over the rows of what passes of dy, and of that times what x is normalised to. `columns` are mean, rstd, scale and beta.
+    /// Sums over the rows the passed dy, and passed dy times normalized x. `columns` are mean, rstd, scale and beta.
     fn gradient_sums(
         &self,
         [x, dy]: [&Tensor; 2],
@@ -331,7 +331,7 @@ impl Parts {
     }
 }
 
-/// See [`batch_norm_activated`].
+/// Operation of [`batch_norm_activated`].
 #[derive(Clone)]
 pub struct BatchNorm {
     pub(super) eps: f32,
@@ -339,7 +339,7 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// The gradients on GPUs; x lies as (.., C).
+    /// Computes the gradients on GPUs; x is stored as (.., C).
     fn by_strips(
         &self,
         [x, gamma, beta]: [&Tensor; 3],
@@ -370,8 +370,8 @@ impl BatchNorm {
 
 impl MultiOp<3, 3> for BatchNorm {
     const NAME: &'static str = "batch_norm";
-    const NO_EMPTY_SAMPLE: Option<&'static str> = Some("no element has no mean");
-    /// mean and 1 / sqrt(variance + eps), f32 (C)
+    const NO_EMPTY_SAMPLE: Option<&'static str> = Some("the mean of no elements is undefined");
+    /// Mean and 1 / sqrt(variance + eps), f32 (C).
     type Saved = [Tensor; 2];
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<([Tensor; 3], Self::Saved)> {
         check_elements(Self::NAME, x)?;
@@ -404,7 +404,7 @@ impl MultiOp<3, 3> for BatchNorm {
         let parts = Parts::of(&x);
         let none = Tensor::zeros(mean.device(), shape, DType::F32)?;
         let share = 1.0 / parts.rows as f32;
-        // dx = a (dy - mean of dy) + b (x - mean) + c, a column each: differences first, for they may be small beside what they are of.
+        // dx = a (dy - mean of dy) + b (x - mean) + c per column. Differences come first, since they may be small compared with their terms.
         let b = map("2.0f * s0 * x0", &[dvar.unwrap_or(&none)], &[share], shape, DType::F32)?;
         let c = map("s0 * x0", &[dmean.unwrap_or(&none)], &[share], shape, DType::F32)?;
         let Some(dy) = dy else {
@@ -413,7 +413,7 @@ impl MultiOp<3, 3> for BatchNorm {
         };
         let dy = channels_last(dy)?;
         let a = map("x0 * x1", &[gamma, rstd], &[], shape, DType::F32)?;
-        // A copy, which is aligned wherever beta lies.
+        // A copy, which is aligned wherever beta is.
         let shift = map("x0", &[beta], &[], shape, DType::F32)?;
         let [sum, product] = parts.gradient_sums([&x, &dy], [mean, rstd, &a, &shift], self.activation)?;
         let b = map("fma(-x1 * x2, s0 * x3, x0)", &[&b, &a, rstd, &product], &[share], shape, DType::F32)?;
@@ -438,8 +438,8 @@ impl MultiOp<3, 3> for BatchNorm {
         [y, mean, var]
     }
     fn calls() -> Vec<Call> {
-        let doc = "Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the \
-                   variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
+        let doc = "Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; also returns the \
+                   mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let call = call.choice("activation", &Activation::NAMES);
         let train = call.results(&["y", "mean", "variance"]).run_all(|a| {
@@ -448,7 +448,7 @@ impl MultiOp<3, 3> for BatchNorm {
             batch_norm_activated(x, gamma, beta, a.get("eps")?, activation).map(Into::into)
         });
         let doc =
-            "Batch normalisation by given means and variances `(C)` of the channels, f32, for inference.";
+            "Batch normalization by given means and variances `(C)` of the channels, f32, for inference.";
         let call = Call::new("batch_norm_inference", doc);
         let call = call.inputs(&["x", "gamma", "beta", "mean", "variance"]).default("eps", 1e-5);
         let inference = call.run(|a| {
@@ -456,14 +456,14 @@ impl MultiOp<3, 3> for BatchNorm {
             let running = Running { mean: mean.clone(), variance: variance.clone() };
             batch_norm_inference(x, gamma, beta, &running, a.get("eps")?)
         });
-        let doc = "Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus \
-                   beta `(C)`. As many groups as channels is instance normalisation.";
+        let doc = "Group normalization: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` \
+                   plus beta `(C)`. One channel per group is instance normalization.";
         let call = Call::new("group_norm", doc).inputs(&["x", "gamma", "beta"]);
         let group = call.required("groups", Kind::Int).default("eps", 1e-5).run(|a| {
             let [x, gamma, beta] = a.inputs()?;
             group_norm(x, a.get("groups")?, gamma, beta, a.get("eps")?)
         });
-        let doc = "Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`.";
+        let doc = "Instance normalization: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`.";
         let call = Call::new("instance_norm", doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let instance = call.run(|a| {
             let [x, gamma, beta] = a.inputs()?;
@@ -478,7 +478,7 @@ impl MultiOp<3, 3> for BatchNorm {
         let of = |activation, shape: &[usize]| {
             let c = &shape[1..2];
             let op = Self { eps: 1e-5, activation };
-            // Some of what is normalised is beyond 6.
+            // Some of the normalized values are above 6.
             let gamma = Input::uniform(c, 2.0, 5.0);
             let gamma = if activation == Activation::None { Input::normal(c) } else { gamma };
             Sample::new(op, [Input::normal(shape), gamma, Input::normal(c)]).sums(16)
@@ -492,7 +492,7 @@ impl MultiOp<3, 3> for BatchNorm {
             sample(&[37, 17]).light(),
             of(Activation::Relu, &[3, 5, 2, 4]),
             of(Activation::Relu6, &[40, 3, 5]),
-            // Several blocks to a part.
+            // Several blocks per part.
             of(Activation::Relu6, &[700, 19]).light(),
             // Several parts and vectors of columns.
             of(Activation::Relu, &[2, 40, 20, 15]).light(),
@@ -506,7 +506,7 @@ impl MultiOp<3, 3> for BatchNorm {
 mod tests {
     use super::*;
 
-    /// Against PyTorch's rule: the running variance is of the population, and inference is the formula with the kept values.
+    /// Tests PyTorch's rule: the running variance is unbiased, and inference is the formula with the stored values.
     #[test]
     fn running_statistics_follow_their_batches() {
         let device = crate::suite::test_device().unwrap();
@@ -534,7 +534,7 @@ mod tests {
         }
     }
 
-    /// Each image and group for itself, by the formula.
+    /// Tests each image and group separately by the formula.
     #[test]
     fn group_norm_is_of_each_image_and_group() {
         let device = crate::suite::test_device().unwrap();

@@ -1,28 +1,28 @@
-//! Means and variances of channels alone: what batch normalisation over several devices exchanges before it normalises.
+//! Means and variances of channels, without normalization: batch normalization over several devices exchanges these.
 
 use super::strips::{self, Strips};
 use super::{Parts, channels_first, channels_last};
 use crate::ops::prelude::*;
 
-/// x `(N, C, ..)` → the mean and the variance (divided by the number of elements) of each channel, f32 `(2, C)`: those of
-/// [`batch_norm`](super::batch_norm), which are read in the same order.
+/// Computes the mean and the variance (divided by the number of elements) of each channel of x `(N, C, ..)` → f32 `(2, C)`. They equal those of
+/// [`batch_norm`](super::batch_norm), which are computed in the same order.
 ///
 /// # Errors
-/// `Shape` where x has fewer than two axes or no element; `DType` where it has no floats.
+/// `Shape` if x has fewer than two axes or no element; `DType` if x does not have a float type.
 pub fn batch_statistics(x: &Tensor) -> Result<Tensor> {
     super::check_channels(BatchStatistics::NAME, x, &[])?;
     check::same_float(BatchStatistics::NAME, &[("x", x)])?;
     BatchStatistics.apply([x])
 }
 
-/// See [`batch_statistics`].
+/// Operation of [`batch_statistics`].
 #[derive(Clone)]
 pub struct BatchStatistics;
 
 impl Op<1> for BatchStatistics {
     const NAME: &'static str = "batch_statistics";
-    const NO_EMPTY_SAMPLE: Option<&'static str> = Some("no element has no mean");
-    /// The result.
+    const NO_EMPTY_SAMPLE: Option<&'static str> = Some("the mean of no elements is undefined");
+    /// The result of the forward.
     type Saved = Tensor;
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Self::Saved)> {
         super::check_elements(Self::NAME, x)?;
@@ -56,7 +56,7 @@ impl Op<1> for BatchStatistics {
         vec![
             sample(&[3, 5, 2, 4]).bench(&[&[64, 64, 32, 32]]),
             sample(&[37, 17]).light(),
-            // Several blocks to a part.
+            // Several blocks per part.
             sample(&[700, 19]).light(),
             // Several parts and vectors of columns.
             sample(&[2, 40, 20, 15]).light(),

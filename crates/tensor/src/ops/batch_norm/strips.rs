@@ -1,4 +1,4 @@
-//! Batch norm on GPUs: groups own strips of columns and parts of the rows, and keep what belongs to a column in registers.
+//! Batch norm on GPUs: groups own strips of columns and parts of the rows, and keep the values of a column in registers.
 
 use super::Activation;
 use crate::ops::prelude::*;
@@ -7,24 +7,24 @@ use netcl_kernel::Launch;
 
 /// Items of a group.
 const ITEMS: usize = 256;
-/// Columns of a group that joins parts.
+/// Columns per group in the kernels that join parts.
 const JOINED: usize = 4;
 
 pub(super) static KERNEL: Kernel =
     Kernel::new("batch_norm_strips", cl_file!("batch_norm_strips.cl")).requires(runs_on);
 
-/// Whether a device takes these kernels.
+/// Returns whether a device supports these kernels.
 pub(super) fn runs_on(device: &Capabilities) -> bool {
     !device.is_cpu() && device.max_group >= ITEMS && device.local_mem >= 20 << 10
 }
 
-/// How a matrix (R, C) is shared out.
+/// Division of a matrix (R, C).
 pub(super) struct Strips<'a> {
-    /// `(.., C)`, contiguous.
+    /// Matrix `(.., C)`, contiguous.
     x: &'a Tensor,
     rows: usize,
     columns: usize,
-    /// Columns that an item reads at once, whether as one access, and vectors of a strip.
+    /// Columns that an item reads at once, whether that is one access, and vectors of a strip.
     vector: usize,
     aligned: bool,
     across: usize,
@@ -33,7 +33,7 @@ pub(super) struct Strips<'a> {
 }
 
 impl<'a> Strips<'a> {
-    /// `others` lie as x does, or are (C).
+    /// Divides x. `others` have the layout of x, or are (C).
     pub(super) fn of(x: &'a Tensor, others: &[&Tensor]) -> Self {
         let (rows, columns) = x.shape().rows_cols();
         let widest = 16 / x.dtype().size();
@@ -50,20 +50,20 @@ impl<'a> Strips<'a> {
         Self { x, rows, columns, vector, aligned, across, parts: rows.div_ceil(each).max(1), each }
     }
 
-    /// A launch of one of the kernels over groups of `across` vectors of `vector` columns.
+    /// Starts one of the kernels over groups of `across` vectors of `vector` columns.
     fn launch(&self, entry: &'static str, vector: usize, across: usize, act: Activation) -> Launch<'static> {
         let launch = KERNEL.launch(entry).define("DTYPE", self.x.dtype().code()).define("WG", ITEMS);
         let launch = launch.define("VW", vector).define("TX", across).define("ACT", act as i64);
         launch.local([ITEMS, 1, 1])
     }
-    /// One that reads all rows, a group for each strip and part.
+    /// Starts a kernel that reads all rows, with one group per strip and part.
     fn start(&self, entry: &'static str, activation: Activation) -> Launch<'static> {
         let launch = self.launch(entry, self.vector, self.across, activation);
         let launch = if self.aligned { launch.define("ALIGNED_VECTORS", 1) } else { launch };
         let strips = (self.columns / self.vector).div_ceil(self.across);
         launch.groups3([strips, self.parts, 1])
     }
-    /// One that joins parts, of [`JOINED`] columns a group: many items for each column, which read its parts at once.
+    /// Starts a kernel that joins parts, with [`JOINED`] columns per group: many items per column read its parts at once.
     fn join(&self, entry: &'static str) -> Launch<'static> {
         self.launch(entry, 1, JOINED, Activation::None).groups(self.columns.div_ceil(JOINED))
     }
@@ -80,7 +80,7 @@ impl<'a> Strips<'a> {
         launch.scalar(self.rows).scalar(self.columns()).scalar(self.each)
     }
 
-    /// Of each part mean and squared distances from it.
+    /// Computes for each part the mean and the squared distances from it.
     fn part_statistics(&self) -> Result<[Tensor; 2]> {
         let (means, squares) = (self.part()?, self.part()?);
         let launch = self.start("strip_stats", Activation::None);
@@ -88,7 +88,7 @@ impl<'a> Strips<'a> {
         Ok([means, squares])
     }
 
-    /// Mean and variance, (2, C).
+    /// Computes mean and variance, (2, C).
     pub(super) fn moments(&self) -> Result<Tensor> {
         let [means, squares] = self.part_statistics()?;
         let found = self.x.empty_f32([2, self.columns])?;
@@ -97,7 +97,7 @@ impl<'a> Strips<'a> {
         Ok(found)
     }
 
-    /// Mean, variance, 1 / sqrt(variance + eps) and that times gamma.
+    /// Computes mean, variance, 1 / sqrt(variance + eps) and that times gamma.
     pub(super) fn statistics(&self, gamma: &Tensor, eps: f32) -> Result<[Tensor; 4]> {
         let [means, squares] = self.part_statistics()?;
         let found = [self.row()?, self.row()?, self.row()?, self.row()?];
@@ -107,7 +107,7 @@ impl<'a> Strips<'a> {
         Ok(found)
     }
 
-    /// The normalised rows.
+    /// Computes the normalized rows.
     pub(super) fn apply(&self, [mean, scale, beta]: [&Tensor; 3], activation: Activation) -> Result<Tensor> {
         let y = Tensor::empty(self.x.device(), self.x.shape(), self.x.dtype())?;
         let launch = self.start("strip_apply", activation).read(self.x).read(mean);
@@ -115,8 +115,8 @@ impl<'a> Strips<'a> {
         Ok(y)
     }
 
-    /// Gradients of x, gamma and beta. `columns` are mean, rstd, scale and beta; `extra` what is added to the gradient of x: times the distance
-    /// from the mean, and as it is.
+    /// Computes the gradients of x, gamma and beta. `columns` are mean, rstd, scale and beta. `extra` is added to the gradient of x: one part times
+    /// the distance from the mean, one unchanged.
     pub(super) fn gradients(
         &self,
         dy: &Tensor,

@@ -1,6 +1,6 @@
-//! Ops by name: what a call takes and gives, for callers that have no types of Rust's: Python, C, files.
+//! Operations by name: the inputs and results of a call, for callers without Rust's types, such as Python, C and files.
 //!
-//! A [`Call`] is written in its op's file, beside the function that it calls; [`calls`](super::calls) has all of them.
+//! A [`Call`] is in its operation's file, next to the function that it calls; [`calls`](super::calls) lists all of them.
 
 mod value;
 
@@ -8,36 +8,36 @@ use crate::{Error, Result, Tensor};
 use netcl_device::did_you_mean;
 pub use value::{FromValue, Kind, Value};
 
-/// How many tensors an input takes.
+/// Number of tensors of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
-    /// One.
+    /// Exactly one.
     One,
-    /// One or none.
+    /// At most one.
     Optional,
-    /// All that are left, at least one. Such an input is the last.
+    /// All remaining tensors, at least one. Such an input is the last.
     List,
 }
 
-/// A tensor that a call takes.
+/// A tensor input of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallInput {
-    /// Name, as the op's errors say it.
+    /// Name, as used in the operation's errors.
     pub name: &'static str,
-    /// How many it stands for.
+    /// Number of tensors.
     pub arity: Arity,
 }
 
-/// What a call takes beside tensors.
+/// An argument of a call that is not a tensor.
 #[derive(Clone, Debug)]
 pub struct Attribute {
     /// Name.
     pub name: &'static str,
-    /// What values it has.
+    /// Kind of its values.
     pub kind: Kind,
-    /// What it is where it is not given; none where it has to be.
+    /// Default value; `None` if the attribute is required.
     pub default: Option<Value>,
-    /// Whether it can be without a value.
+    /// Whether it may have no value.
     pub optional: bool,
 }
 
@@ -53,41 +53,41 @@ enum Run {
 /// A function that can be called by name.
 #[derive(Clone)]
 pub struct Call {
-    /// Name, the Rust function's.
+    /// Name of the Rust function.
     pub name: &'static str,
-    /// One paragraph: formula, shapes, types, what is special.
+    /// One paragraph: formula, shapes, types, special cases.
     pub doc: &'static str,
-    /// Tensors that it takes, in order.
+    /// Tensor inputs, in order.
     pub inputs: Vec<CallInput>,
-    /// What else it takes.
+    /// Other arguments.
     pub attributes: Vec<Attribute>,
-    /// Names of what it gives.
+    /// Names of the results.
     pub results: &'static [&'static str],
-    /// Whether `results` names one of any number.
+    /// Whether `results` names one entry for any number of results.
     pub many: bool,
     run: Run,
 }
 
 impl Call {
-    /// A function of one result, of no inputs until [`inputs`](Self::inputs) names them, which [`run`](Self::run) calls.
+    /// Builds a function with one result and no inputs. Add inputs by [`inputs`](Self::inputs), and the function by [`run`](Self::run).
     pub fn new(name: &'static str, doc: &'static str) -> Self {
-        let run = Run::All(|a| Err(Error::internal(format!("{}: a call without a function", a.call.name))));
+        let run = Run::All(|a| Err(Error::internal(format!("{}: the call has no function", a.call.name))));
         let (inputs, attributes) = (Vec::new(), Vec::new());
         Self { name, doc, inputs, attributes, results: &["y"], many: false, run }
     }
-    /// Inputs that have to be given.
+    /// Adds required inputs.
     #[must_use]
     pub fn inputs(mut self, names: &[&'static str]) -> Self {
         self.inputs.extend(names.iter().map(|name| CallInput { name, arity: Arity::One }));
         self
     }
-    /// Inputs that may be left out.
+    /// Adds optional inputs.
     #[must_use]
     pub fn optional_inputs(mut self, names: &[&'static str]) -> Self {
         self.inputs.extend(names.iter().map(|name| CallInput { name, arity: Arity::Optional }));
         self
     }
-    /// Any number of inputs, the last ones.
+    /// Adds a list of any number of inputs as the last input.
     #[must_use]
     pub fn list(mut self, name: &'static str) -> Self {
         self.inputs.push(CallInput { name, arity: Arity::List });
@@ -97,71 +97,71 @@ impl Call {
         self.attributes.push(Attribute { name, kind, default, optional });
         self
     }
-    /// An attribute that has to be given.
+    /// Adds a required attribute.
     #[must_use]
     pub fn required(self, name: &'static str, kind: Kind) -> Self {
         self.attribute(name, kind, None, false)
     }
-    /// An attribute that has this value where it is not given; its kind is the value's.
+    /// Adds an attribute with this default; its kind is that of the value.
     #[must_use]
     pub fn default(self, name: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
         let kind = value.kind();
         self.attribute(name, kind, Some(value), false)
     }
-    /// An attribute that may go without a value, and does where it is not given.
+    /// Adds an attribute without a value by default.
     #[must_use]
     pub fn optional(self, name: &'static str, kind: Kind) -> Self {
         self.attribute(name, kind, Some(Value::None), true)
     }
-    /// The same with a value where it is not given.
+    /// Adds an attribute that may have no value, with this default.
     #[must_use]
     pub fn optional_default(self, name: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
         let kind = value.kind();
         self.attribute(name, kind, Some(value), true)
     }
-    /// One of these names, the first where none is given.
+    /// Adds an attribute with one of these names; the first is the default.
     #[must_use]
     pub fn choice(self, name: &'static str, names: &'static [&'static str]) -> Self {
         let first = names.first().map(|name| Value::Text((*name).into()));
         self.attribute(name, Kind::Choice(names), first, false)
     }
-    /// `seed` and `offset` of a random stream: [`Args::generator`].
+    /// Adds `seed` and `offset` of a random stream: [`Args::generator`].
     #[must_use]
     pub fn random(self) -> Self {
         self.attribute("seed", Kind::Seed, Some(Value::Int(0)), false).default("offset", 0)
     }
-    /// Names of several results.
+    /// Names several results.
     #[must_use]
     pub fn results(mut self, names: &'static [&'static str]) -> Self {
         self.results = names;
         self
     }
-    /// The function, of one result.
+    /// Sets the function, with one result.
     #[must_use]
     pub fn run(mut self, run: fn(&Args<'_>) -> Result<Tensor>) -> Self {
         self.run = Run::One(run);
         self
     }
-    /// The function, of the results that [`results`](Self::results) names.
+    /// Sets the function, with the results that [`results`](Self::results) names.
     #[must_use]
     pub fn run_all(mut self, run: fn(&Args<'_>) -> Result<Vec<Tensor>>) -> Self {
         self.run = Run::All(run);
         self
     }
-    /// The function, of any number of results.
+    /// Sets the function, with any number of results.
     #[must_use]
     pub fn run_many(mut self, run: fn(&Args<'_>) -> Result<Vec<Tensor>>) -> Self {
         (self.run, self.many) = (Run::All(run), true);
         self
     }
 
-    /// Calls it. `None` stands for an input that is left out; those at the end need none. The typed function is what runs: its checks,
-    /// gradients and errors are the same.
+    /// Calls the function. `None` stands for an omitted input; trailing ones can be left out. The typed function runs with its own checks,
+    /// gradients and errors.
     ///
     /// # Errors
-    /// `Format` where inputs or attributes are missing, unknown, given twice or of another kind; then the function's own.
+    /// `Format` if inputs or attributes are missing, unknown, repeated or of a wrong kind; those of the function.
     pub fn invoke(&self, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]) -> Result<Vec<Tensor>> {
         self.check_inputs(inputs)?;
         let args = Args { call: self, inputs, values: self.values(attributes)? };
@@ -177,11 +177,15 @@ impl Call {
         for (i, input) in self.inputs.iter().enumerate() {
             if input.arity != Arity::Optional && inputs.get(i).is_none_or(Option::is_none) {
                 let name = input.name;
-                return Err(Error::format(format!("{}: input {name} is missing, of {}", self.name, names())));
+                return Err(Error::format(format!(
+                    "{}: missing input {name}; inputs: {}",
+                    self.name,
+                    names()
+                )));
             }
         }
         if list && inputs.iter().skip(self.inputs.len()).any(Option::is_none) {
-            return Err(Error::format(format!("{}: a tensor among {} is missing", self.name, names())));
+            return Err(Error::format(format!("{}: a tensor is missing; inputs: {}", self.name, names())));
         }
         if !list && inputs.len() > self.inputs.len() {
             return Err(Error::format(format!(
@@ -195,7 +199,7 @@ impl Call {
         Ok(())
     }
 
-    /// Values in the order of the attributes.
+    /// Returns the values in the order of the attributes.
     fn values(&self, given: &[(&str, Value)]) -> Result<Vec<Value>> {
         let mut values: Vec<Option<Value>> = vec![None; self.attributes.len()];
         for (name, value) in given {
@@ -204,7 +208,7 @@ impl Call {
                 let near = did_you_mean(name, names.iter().copied());
                 let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 return Err(Error::format(format!(
-                    "{}: no attribute {name:?}, there are {known}{near}",
+                    "{}: unknown attribute {name:?}; expected one of {known}{near}",
                     self.name
                 )));
             };
@@ -253,7 +257,7 @@ impl Attribute {
     }
 }
 
-/// What a call was given, checked, with defaults filled in.
+/// Checked arguments of a call, with defaults filled in.
 pub struct Args<'a> {
     call: &'a Call,
     inputs: &'a [Option<&'a Tensor>],
@@ -261,44 +265,44 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The call's name.
+    /// Returns the call's name.
     pub fn name(&self) -> &'static str {
         self.call.name
     }
-    /// The first `N` inputs, none of them left out.
+    /// Returns the first `N` inputs, which must be required ones.
     ///
     /// # Errors
-    /// `Internal` where the call does not require them.
+    /// `Internal` if the call does not require them.
     pub fn inputs<const N: usize>(&self) -> Result<[&'a Tensor; N]> {
         let found: Vec<&Tensor> = self.inputs.iter().take(N).copied().flatten().collect();
         found.try_into().map_err(|_| Error::internal(format!("{}: expected {N} inputs", self.call.name)))
     }
-    /// The input of this name, if it was given.
+    /// Returns the input with this name, if it was given.
     pub fn optional(&self, name: &str) -> Option<&'a Tensor> {
         let at = self.call.inputs.iter().position(|input| input.name == name)?;
         self.inputs.get(at).copied().flatten()
     }
-    /// Inputs from the list's first on.
+    /// Returns the inputs from the list's first on.
     pub fn list(&self) -> Vec<&'a Tensor> {
         self.inputs.iter().skip(self.call.inputs.len().saturating_sub(1)).copied().flatten().collect()
     }
-    /// An attribute's value.
+    /// Returns an attribute's value.
     ///
     /// # Errors
-    /// `Format` where it does not fit the type, a negative number of rows, say.
+    /// `Format` if it does not fit the type, such as a negative number of rows.
     pub fn get<T: FromValue>(&self, name: &str) -> Result<T> {
         let found = self.find(name)?;
         found.ok_or_else(|| Error::format(format!("{}: attribute {name} has no value", self.call.name)))
     }
-    /// The same of an attribute that may go without.
+    /// Returns the value of an attribute that may have none.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn find<T: FromValue>(&self, name: &str) -> Result<Option<T>> {
         let at = self.call.attributes.iter().position(|a| a.name == name);
         let value = at.and_then(|at| self.values.get(at));
         let value = value
-            .ok_or_else(|| Error::internal(format!("{}: no attribute {name} declared", self.call.name)))?;
+            .ok_or_else(|| Error::internal(format!("{}: undeclared attribute {name}", self.call.name)))?;
         if *value == Value::None {
             return Ok(None);
         }
@@ -311,25 +315,25 @@ impl<'a> Args<'a> {
             ))
         })
     }
-    /// An attribute of integers that holds for both axes of an image where it is one number.
+    /// Returns one or two integers for the axes of an image; a single number applies to both.
     ///
     /// # Errors
-    /// As [`get`](Self::get); `Format` for another number of integers than one or two.
+    /// Those of [`get`](Self::get); `Format` if there are not one or two integers.
     pub fn pair(&self, name: &str) -> Result<[usize; 2]> {
         let given: Vec<usize> = self.get(name)?;
         match given[..] {
             [both] => Ok([both; 2]),
             [h, w] => Ok([h, w]),
             _ => Err(Error::format(format!(
-                "{}: attribute {name} is {given:?}, expected one number or two",
+                "{}: attribute {name} is {given:?}, expected one or two numbers",
                 self.call.name
             ))),
         }
     }
-    /// Attributes `seed` and `offset` as a generator.
+    /// Returns the attributes `seed` and `offset` as a generator.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn generator(&self) -> Result<crate::Generator> {
         let bits = |name: &str| self.get::<i64>(name).map(i64::cast_unsigned);
         Ok(crate::Generator { seed: bits("seed")?, offset: bits("offset")? })

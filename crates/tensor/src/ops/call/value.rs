@@ -1,19 +1,19 @@
-//! Values of attributes, and what Rust types read them.
+//! Values of attributes, and the Rust types that can read them.
 
 use crate::DType;
 
 /// Value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// No value, for an attribute that may go without.
+    /// No value, for attributes that may have none.
     None,
-    /// A number. An integer serves where one is expected.
+    /// A number. An integer is accepted where a number is expected.
     Float(f64),
     /// An integer.
     Int(i64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
-    /// A shape, axes or lengths. One integer serves as a list of one.
+    /// A shape, axes or lengths. A single integer is a list of length one.
     Ints(Vec<i64>),
     /// One of the names that the attribute lists.
     Text(String),
@@ -21,14 +21,14 @@ pub enum Value {
     DType(DType),
 }
 
-/// What values an attribute has.
+/// Kind of an attribute's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A number, kept as f32.
+    /// A number, stored as f32.
     Float,
     /// An integer.
     Int,
-    /// Yes or no.
+    /// A boolean.
     Bool,
     /// A list of integers.
     Ints,
@@ -38,12 +38,12 @@ pub enum Kind {
     Text,
     /// A storage type.
     DType,
-    /// Key of a random stream, an integer. Callers with a generator of their own draw it where it is not given.
+    /// Key of a random stream, an integer. Callers with a generator draw it if it is not given.
     Seed,
 }
 
 impl Kind {
-    /// What to say where another value was given.
+    /// Returns the text after "expected" in errors.
     pub(super) fn expected(self) -> String {
         match self {
             Self::Float => "a number".into(),
@@ -68,7 +68,7 @@ impl Value {
             Self::DType(_) => Kind::DType,
         }
     }
-    /// As messages say it.
+    /// Formats the value for messages.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::None => "none".into(),
@@ -82,11 +82,11 @@ impl Value {
     }
 }
 
-/// A type that an attribute is read as.
+/// A type as which an attribute can be read.
 pub trait FromValue: Sized {
-    /// What to say where the value does not fit.
+    /// The text after "expected" if the value does not fit.
     const EXPECTED: &'static str;
-    /// The value as this type.
+    /// Converts the value to this type.
     fn from_value(value: &Value) -> Option<Self>;
 }
 
@@ -109,7 +109,7 @@ impl FromValue for i64 {
     }
 }
 impl FromValue for i32 {
-    const EXPECTED: &'static str = "an integer of 32 bits";
+    const EXPECTED: &'static str = "a 32-bit integer";
     fn from_value(value: &Value) -> Option<Self> {
         i64::from_value(value)?.try_into().ok()
     }
@@ -121,7 +121,7 @@ impl FromValue for isize {
     }
 }
 impl FromValue for usize {
-    const EXPECTED: &'static str = "an integer from 0 on";
+    const EXPECTED: &'static str = "an integer of at least 0";
     fn from_value(value: &Value) -> Option<Self> {
         i64::from_value(value)?.try_into().ok()
     }
@@ -139,7 +139,7 @@ impl FromValue for Vec<isize> {
     }
 }
 impl FromValue for Vec<usize> {
-    const EXPECTED: &'static str = "integers from 0 on";
+    const EXPECTED: &'static str = "integers of at least 0";
     fn from_value(value: &Value) -> Option<Self> {
         Vec::<i64>::from_value(value)?.into_iter().map(|v| v.try_into().ok()).collect()
     }

@@ -12,7 +12,7 @@
  * on all devices and on the host (choose/rules.rs).
  *
  * Design: radix select (Alabi et al. 2012), ranks by counting, cuts by prefix sums (Hillis and Steele 1986).
- * Ceiling: reads the logits once; the rest is in local memory. Bound by launch latency and barriers.
+ * Ceiling: reads the logits once; everything else is in local memory. Limited by launch latency and barriers.
  */
 #ifndef STAGE
 #define STAGE 0
@@ -33,8 +33,8 @@
 #define PLACES 1
 #endif
 #define BINS 256
-/* A single item needs no barrier, and PoCL 3.1 cannot compile barriers within these loops. Nor does it count atomically: on a processor an atomic
- * addition takes some twenty cycles, and every element is counted. */
+/* A single item needs no barrier, and PoCL 3.1 cannot compile barriers within these loops. It also counts without atomics: on a CPU an atomic
+ * addition takes about twenty cycles, and every element is counted. */
 #if WG > 1
 #define SYNC barrier(CLK_LOCAL_MEM_FENCE)
 #define COUNT(place) atomic_inc(place)
@@ -265,7 +265,7 @@ static uint drawn(__local const ulong *ranked, uint count, __global const uint *
     }
     const ulong before = scan(own, sums, &all);
     if (code == TOP_P) {
-      /* value is in multiples of 2^-20. */
+      /* `value` is in multiples of 2^-20. */
       const ulong share = all * value, target = (share + 0xfffffu) >> 20;
       const uint place = place_of(target, 1, own, before, kept, weights, found);
       kept = max(min(place + 1, kept), min(least, kept));
@@ -305,7 +305,7 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
   const uint count = largest(candidates + (ulong)b * n, n, kept, bins, sums);
 #endif
   __global uint *counts = state + texts + PLACES, *sampled = counts + texts;
-  /* Item 0 alone reads and writes the count: a local barrier orders no global memory. */
+  /* Only item 0 reads and writes the count, because a local barrier does not order global memory. */
   if (l == 0) drawn_before = counts[b];
   for (uint a = l; a < K; a += WG) ranked[a] = 0;
   SYNC;

@@ -1,4 +1,4 @@
-//! Sampling of the next token of each text on the device (temperature, top-k, top-p, min-p), so that decoding steps can be enqueued without
+//! Sampling of the next token of each text on the device (temperature, top-k, top-p, min-p). Decoding steps can therefore be enqueued without
 //! reading logits on the host.
 
 mod rules;
@@ -22,8 +22,8 @@ pub struct Chooser {
     candidates: usize,
 }
 
-/// Decoding state of B texts on a device: input tokens, positions P, and a ring buffer of the last R sampled tokens. Its layout is u32
-/// [tokens (B), positions (P), counts (B), sampled (R, B)]; counts are numbers of sampled tokens. P is 1 where all texts have the same position.
+/// Decoding state of B texts on a device: input tokens, positions P, and a ring buffer of the last R sampled tokens. Its layout is u32 [tokens (B),
+/// positions (P), counts (B), sampled (R, B)]; counts are numbers of sampled tokens. P is 1 if all texts have the same position.
 pub struct Texts {
     state: Tensor,
     words: Tensor,
@@ -33,8 +33,8 @@ pub struct Texts {
 }
 
 impl Chooser {
-    /// The same `rules` for each of `texts` texts. `bias (V)` is added to the logits; −∞ forbids a token. `None` if the device does not support
-    /// the rules ([`Rules::candidates`]).
+    /// Builds the same `rules` for each of `texts` texts. `bias (V)` is added to the logits; −∞ forbids a token. Returns `None` if the device does
+    /// not support the rules ([`Rules::candidates`]).
     ///
     /// # Errors
     /// `Memory`.
@@ -51,8 +51,8 @@ impl Chooser {
         Ok(Some(Self { rules, bias, candidates }))
     }
 
-    /// For each of `texts` texts rules of its own, greedy ones until [`set`](Self::set) gives others, which take up to `candidates` candidates
-    /// ([`Rules::candidates`]). `bias` as for [`new`](Self::new), already on the device.
+    /// Builds separate rules for each of `texts` texts. They are greedy until [`set`](Self::set) sets others, with up to `candidates` candidates
+    /// ([`Rules::candidates`]). `bias` is as in [`new`](Self::new), but already on the device.
     ///
     /// # Errors
     /// `Memory`.
@@ -61,21 +61,21 @@ impl Chooser {
         Ok(Self { rules, bias, candidates: candidates.clamp(1, MOST_CANDIDATES) })
     }
 
-    /// Gives each text its rules.
+    /// Sets the rules of each text.
     ///
     /// # Errors
-    /// `Shape` for another number of texts, `Unsupported` for rules with more candidates; those of the device.
+    /// `Shape` for a wrong number of texts, `Unsupported` for rules with more candidates; those of the device.
     pub fn set(&self, rules: &[&Rules], vocab: usize) -> Result<()> {
         if rules.len() * RULE_WORDS != self.rules.count() {
             return Err(Error::shape(format!(
-                "choose: rules for {} texts, not {}",
+                "choose: rules for {} texts, expected {}",
                 rules.len(),
                 self.rules.shape()
             )));
         }
         if let Some(wide) = rules.iter().find(|r| r.candidates(vocab).is_none_or(|n| n > self.candidates)) {
             return Err(Error::unsupported(format!(
-                "choose: rules with {:?} candidates, expected {} at most",
+                "choose: rules with {:?} candidates, expected at most {}",
                 wide.candidates(vocab),
                 self.candidates
             )));
@@ -84,26 +84,26 @@ impl Chooser {
         self.rules.set_bytes(bytemuck::cast_slice(&words))
     }
 
-    /// Candidates at most.
+    /// Returns the maximum number of candidates.
     pub fn candidates(&self) -> usize {
         self.candidates
     }
 }
 
 impl Texts {
-    /// For `texts` texts at position 0 with a ring buffer of `rounds` tokens each.
+    /// Creates the state of `texts` texts at position 0, with a ring buffer of `rounds` tokens each.
     ///
     /// # Errors
-    /// `Memory`; `Shape` where one of the numbers is 0.
+    /// `Memory`; `Shape` if one of the numbers is 0.
     pub fn new(device: &Device, texts: usize, rounds: usize) -> Result<Self> {
         Self::with_places(device, texts, rounds, 1)
     }
 
-    /// The same with `places` positions: one for each text, or fewer where several tokens of a text are sampled as texts. [`choose`](Self::choose)
-    /// moves the first `places` of them on.
+    /// Creates the state with `places` positions: one per text, or fewer if several tokens of a text are sampled as separate texts.
+    /// [`choose`](Self::choose) increments the first `places` of them.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Shape` for more positions than texts.
+    /// Those of [`new`](Self::new); `Shape` for more positions than texts.
     pub fn ragged(device: &Device, texts: usize, rounds: usize, places: usize) -> Result<Self> {
         Self::with_places(device, texts, rounds, places)
     }
@@ -119,25 +119,25 @@ impl Texts {
         let words = Tensor::from_u32(device, [rounds, texts], &vec![0; texts * rounds])?;
         Ok(Self { state, words, texts, places, rounds })
     }
-    /// Number of texts B.
+    /// Returns the number of texts B.
     pub fn texts(&self) -> usize {
         self.texts
     }
-    /// Size R of the ring buffer.
+    /// Returns the size R of the ring buffer.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
-    /// u32 (B): the input tokens of the next step.
+    /// Returns the input tokens of the next step, u32 (B).
     ///
     /// # Errors
     /// Those of views.
     pub fn tokens(&self) -> Result<Tensor> {
         self.state.slice(0, 0..self.texts)
     }
-    /// u32 (P): their positions.
+    /// Returns the positions of the input tokens, u32 (P).
     ///
     /// # Errors
-    /// As [`tokens`](Self::tokens).
+    /// Those of [`tokens`](Self::tokens).
     pub fn position(&self) -> Result<Tensor> {
         self.state.slice(0, self.texts..self.texts + self.places)
     }
@@ -145,7 +145,7 @@ impl Texts {
     /// Sets the input tokens (B) and the position of all of them.
     ///
     /// # Errors
-    /// `Shape` for another number of tokens; those of the device.
+    /// `Shape` for a wrong number of tokens; those of the device.
     pub fn set(&self, tokens: &[u32], position: usize) -> Result<()> {
         self.set_each(tokens, &vec![position as u32; self.places])
     }
@@ -153,7 +153,7 @@ impl Texts {
     /// Sets the input tokens (B) and their positions (P).
     ///
     /// # Errors
-    /// `Shape` for other numbers of tokens or positions; those of the device.
+    /// `Shape` for wrong numbers of tokens or positions; those of the device.
     pub fn set_each(&self, tokens: &[u32], positions: &[u32]) -> Result<()> {
         if tokens.len() != self.texts || positions.len() != self.places {
             return Err(Error::shape(format!(
@@ -168,7 +168,7 @@ impl Texts {
         self.state.slice(0, 0..words.len()).and_then(|state| state.set_bytes(bytemuck::cast_slice(&words)))
     }
 
-    /// The input tokens (B) and positions (P) of the next step. Waits for the device.
+    /// Returns the input tokens (B) and positions (P) of the next step. Waits for the device.
     ///
     /// # Errors
     /// Those of the device.
@@ -214,7 +214,7 @@ impl Texts {
         Ok(())
     }
 
-    /// The sampled tokens (rows, B) from number `count` on. Waits for `event` only, not for later commands.
+    /// Returns the sampled tokens (rows, B) from number `count` on. Waits for `event` only, not for later commands.
     ///
     /// # Errors
     /// Those of the device.
@@ -239,7 +239,7 @@ impl Texts {
     /// Samples the next tokens from logits `(B, V)`: writes them to the input tokens and to the ring buffer, and increments positions and counts.
     ///
     /// # Errors
-    /// `Shape` and `DType` where the parts do not fit each other.
+    /// `Shape` and `DType` if the operands do not fit together.
     pub fn choose(&self, logits: &Tensor, by: &Chooser) -> Result<Tensor> {
         let op = Choose { candidates: by.candidates, biased: by.bias.is_some(), advance: true };
         let bias = by.bias.as_ref().unwrap_or(logits);
@@ -251,7 +251,7 @@ fn state_len(texts: usize, rounds: usize, places: usize) -> usize {
     2 * texts + places + rounds * texts
 }
 
-/// See [`Texts::choose`].
+/// Operation of [`Texts::choose`].
 #[derive(Clone)]
 pub struct Choose {
     /// Maximum number of candidate tokens.
@@ -293,7 +293,7 @@ impl Choose {
             )));
         }
         if vocab == 0 && texts > 0 {
-            return Err(Error::shape(format!("choose: nothing to choose from in logits {}", logits.shape())));
+            return Err(Error::shape(format!("choose: cannot choose from empty logits {}", logits.shape())));
         }
         if tape::records(&[logits]) {
             return Err(Error::unsupported("choose has no gradient; call it within `no_grad`"));
@@ -315,7 +315,7 @@ impl Op<5> for Choose {
             return Ok((chosen, ()));
         }
         if self.advance && !state.is_contiguous() {
-            return Err(Error::shape("choose: the state has gaps"));
+            return Err(Error::shape("choose: the state is not contiguous"));
         }
         let (logits, rules, words) = (logits.contiguous()?, rules.contiguous()?, words.contiguous()?);
         let state = if self.advance { state.clone() } else { state.contiguous()? };
@@ -340,7 +340,7 @@ impl Op<5> for Choose {
         }
         let launch =
             stage("choose", if chunks > 1 { 2 } else { 0 }).define("ADVANCE", self.advance).groups(texts);
-        // One position is the default: kernels for single texts are the same.
+        // PLACES is 1 by default, so single texts always use the same kernel.
         let launch = if places > 1 { launch.define("PLACES", places) } else { launch };
         let launch = launch.read(&logits).read(&bias).read(candidates.as_ref().unwrap_or(&logits));
         let launch = launch.read(&rules).read(&words);
@@ -370,8 +370,8 @@ impl Op<5> for Choose {
         Array::new(vec![texts], (0..texts).map(of).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "The next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state \
-                   of the engine, which with `advance` moves on; `bias` `(V)` f32 is added to the logits. No gradient.";
+        let doc = "Samples the next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and \
+                   decoding state of the engine, which `advance` updates; `bias` `(V)` f32 is added to the logits. No gradient.";
         let call = Call::new(Self::NAME, doc)
             .inputs(&["logits", "rules", "words", "state"])
             .optional_inputs(&["bias"]);
@@ -396,7 +396,7 @@ impl Op<5> for Choose {
             let rounds = 3;
             let u32s = |shape: &[usize], values: &[f64]| Input::values(shape, values, Some(DType::U32));
             let mut state = vec![0.0; state_len(texts, rounds, 1)];
-            // Each text is at another count.
+            // Each text has a different count.
             (0..texts).for_each(|b| state[texts + 1 + b] = (7 * b) as f64);
             let candidates = rules.candidates(vocab).unwrap_or(1);
             let bias = forbidden.unwrap_or(&[0.0]);

@@ -34,7 +34,7 @@ pub const NO_NUMBER: u32 = u32::MAX;
 /// Result if all logits are −∞.
 pub const NONE_LEFT: u32 = u32::MAX - 1;
 
-// Codes of steps, as choose.cl has them.
+// Codes of steps, as in choose.cl.
 const TOP_K: u32 = 1;
 const TOP_P: u32 = 2;
 const MIN_P: u32 = 3;
@@ -44,10 +44,10 @@ const TEMPERATURE: u32 = 4;
 const ONE: u32 = 1 << 31;
 
 impl Rules {
-    /// Sampling by these steps.
+    /// Builds rules from these steps.
     ///
     /// # Errors
-    /// `Unsupported` for more than [`MOST_RULES`] that do something, `Format` for a number out of range.
+    /// `Unsupported` for more than [`MOST_RULES`] effective steps, `Format` for a number out of range.
     pub fn new(rules: &[Rule]) -> Result<Self> {
         let bad = |what: &str| Err(Error::format(format!("choose: {what}")));
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -55,12 +55,12 @@ impl Rules {
         for rule in rules {
             out.push(match *rule {
                 Rule::TopK(0) => return bad("top-k keeps no token"),
-                Rule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => return bad("top-p is no share above 0"),
-                Rule::MinP(p, _) if !(0.0..=1.0).contains(&p) => return bad("min-p is no share"),
+                Rule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => return bad("top-p is not above 0"),
+                Rule::MinP(p, _) if !(0.0..=1.0).contains(&p) => return bad("min-p is not between 0 and 1"),
                 Rule::Temperature(t) if !(t >= 0.0 && t.is_finite()) => {
                     return bad("the temperature is below 0");
                 }
-                // What does nothing.
+                // Steps without effect are dropped.
                 Rule::TopP(1.0.., _) | Rule::MinP(0.0, _) => continue,
                 Rule::TopK(k) => [TOP_K, narrow(k), 0],
                 Rule::TopP(p, least) => [TOP_P, share(p), narrow(least)],
@@ -78,7 +78,7 @@ impl Rules {
         }
     }
 
-    /// Always the likeliest token.
+    /// Returns rules that always choose the most likely token.
     pub fn greedy() -> Self {
         Self(vec![[TOP_K, 1, 0]])
     }
@@ -86,7 +86,7 @@ impl Rules {
     /// Number of highest-ranked tokens of `vocab` that determine the result; 1 for greedy sampling. `None` if it is not bounded by top-k and
     /// `vocab` is above [`MOST_CANDIDATES`].
     pub fn candidates(&self, vocab: usize) -> Option<usize> {
-        // Every step leaves the first token: one that leaves it alone comes to the same wherever it stands.
+        // Every step keeps the first token, so a step that keeps only this token has the same effect at any position.
         if self.0.contains(&[TOP_K, 1, 0]) {
             return Some(1);
         }
@@ -94,7 +94,7 @@ impl Rules {
         for [code, value, _] in &self.0 {
             match *code {
                 TOP_K => most = Some(most.unwrap_or(usize::MAX).min(*value as usize)),
-                // Its share is of all that are there.
+                // Its share refers to all remaining tokens.
                 TOP_P if most.is_none() => return Some(vocab).filter(|n| *n <= MOST_CANDIDATES),
                 _ => {}
             }
@@ -102,14 +102,14 @@ impl Rules {
         Some(most.unwrap_or(vocab).min(vocab)).filter(|n| *n <= MOST_CANDIDATES)
     }
 
-    /// Encoded for kernels.
+    /// Encodes the rules for kernels.
     pub(super) fn words(&self) -> [u32; RULE_WORDS] {
         let mut out = [0; RULE_WORDS];
         out.iter_mut().zip(self.0.as_flattened()).for_each(|(to, word)| *to = *word);
         out
     }
 
-    /// Decoded.
+    /// Decodes the rules.
     pub(super) fn of_words(words: &[u32]) -> Self {
         Self(words.as_chunks::<3>().0.iter().filter(|rule| rule[0] != 0).copied().collect())
     }
@@ -133,7 +133,7 @@ impl Rules {
         }
     }
 
-    /// The rank of the drawn token.
+    /// Returns the rank of the drawn token.
     fn drawn(&self, order: &[u32], logits: &[f32], top: f32, word: u32) -> usize {
         let (mut kept, mut times) = (order.len(), std::f32::consts::LOG2_E);
         let weights = |kept: usize, factor: f32| -> Vec<u64> {
@@ -180,27 +180,27 @@ fn order_of(v: f32) -> u32 {
     }
 }
 
-/// In multiples of 2⁻²⁰.
+/// Converts a share to multiples of 2⁻²⁰.
 fn share(p: f32) -> u32 {
     ((f64::from(p) * f64::from(1 << 20)).round() as u32).clamp(1, 1 << 20)
 }
 
-/// As a weight.
+/// Converts a share to a weight.
 fn least_weight(p: f32) -> u32 {
     (f64::from(p) * f64::from(ONE)).round() as u32
 }
 
-/// Factor of the logits for exp2.
+/// Returns the factor of the logits for exp2.
 fn factor(temperature: f32) -> f32 {
     (std::f64::consts::LOG2_E / f64::from(temperature)).min(1e30) as f32
 }
 
-/// The upper half of a product.
+/// Returns the upper half of a product.
 fn mul_hi(a: u32, b: u32) -> u32 {
     ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
-/// Of a token beside the first; `weight` of choose.cl.
+/// Returns the weight of a token relative to the first one; `weight` of choose.cl.
 fn weight(v: f32, top: f32, factor: f32) -> u32 {
     let below = ((v - top) * factor).max(-40.0) * 1_048_576.0;
     let q = (below.round_ties_even() as i32).unsigned_abs();
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!([f32::NEG_INFINITY, -3e38, -30.0].map(|v| weight(v, 0.0, 1.5)), [0; 3]);
     }
 
-    /// Against sums in f64, but for draws that fall on a border.
+    /// Compares with sums in f64, except for draws that fall on a border.
     #[test]
     fn each_step_keeps_what_it_says() {
         let logits: Vec<f32> =

@@ -5,20 +5,19 @@ fn normal(seed: u64, n: usize) -> Vec<f32> {
     crate::random::Generator::new(seed).normal(n, 0.0, 3.0)
 }
 
-/// What a device keeps of a text is what the host chooses from the same logits with the same words, one after the other, however often the
-/// kept rounds go around.
+/// Checks that a device keeps the same tokens as the host, from the same logits and words, for any number of wraps of the ring buffer.
 #[test]
 fn a_state_goes_on_as_the_host_would() {
     goes_on(&test_device().unwrap(), usize::MAX);
 }
 
-/// By groups of many items, whose every access to shared memory is looked at.
+/// Tests groups of many items, with all accesses to shared memory checked.
 #[test]
 fn a_state_goes_on_on_the_simulated_device() {
     goes_on(&Device::open("sim", &netcl_device::Settings::default()).unwrap(), 5000);
 }
 
-/// Vocabularies up to `most`.
+/// Runs vocabularies of up to `most` tokens.
 fn goes_on(device: &Device, most: usize) {
     for (texts, vocab, rules, dtype) in [
         (1, 65, vec![Rule::Temperature(0.9)], DType::F32),
@@ -73,7 +72,7 @@ fn goes_on(device: &Device, most: usize) {
     }
 }
 
-/// Texts with positions and rules of their own: each goes on as it would alone.
+/// Tests that texts with different positions and rules continue as they would alone.
 #[test]
 fn texts_of_several_positions_and_rules_go_on_each_as_alone() {
     let (device, vocab) = (test_device().unwrap(), 300);
@@ -84,7 +83,7 @@ fn texts_of_several_positions_and_rules_go_on_each_as_alone() {
     ];
     let by = Chooser::by_text(&device, 3, 60, None).unwrap();
     let wide = Rules::new(&[Rule::TopK(61)]).unwrap();
-    assert!(by.set(&[&wide; 3], vocab).unwrap_err().message().contains("expected 60 at most"));
+    assert!(by.set(&[&wide; 3], vocab).unwrap_err().message().contains("expected at most 60"));
     by.set(&rules.each_ref(), vocab).unwrap();
     let state = Texts::ragged(&device, 3, 4, 3).unwrap();
     assert!(state.set_each(&[1, 2, 3], &[1]).is_err());

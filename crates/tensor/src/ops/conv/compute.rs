@@ -1,21 +1,21 @@
-//! A convolution, the gradient of its image and that of its weights, over images that lie as `(N, H, W, C)`.
+//! A convolution and the gradients of its image and its weights, over images stored as `(N, H, W, C)`.
 
 use super::super::matmul::{Tree, linear, linear_into, matmul};
 use super::super::prelude::*;
 use super::algorithms::{CONV, GROUP_CHANNELS as DEPTHWISE, Place, Request, Weights, Work};
 use super::geometry::Geometry;
 
-/// `(N, C, H, W)` of any strides as `(N, H, W, C)`, contiguous and off the tape. A copy where it does not lie so.
+/// Returns `(N, C, H, W)` of any strides as `(N, H, W, C)`, contiguous and off the tape. Copies if the strides differ from this.
 pub(super) fn channels_last(x: &Tensor) -> Result<Tensor> {
     x.detach().permute(&[0, 2, 3, 1])?.contiguous()
 }
 
-/// `(N, H, W, C)` seen as `(N, C, H, W)`.
+/// Views `(N, H, W, C)` as `(N, C, H, W)`.
 pub(super) fn channels_first(x: &Tensor) -> Result<Tensor> {
     x.permute(&[0, 3, 1, 2])
 }
 
-/// Weights of which the channels of a depthwise convolution are neighbours; others stay where they are.
+/// Returns the weights; for a depthwise convolution, with adjacent channels, otherwise unchanged.
 fn laid(g: &Geometry, w: &Tensor) -> Result<Tensor> {
     let w = w.detach();
     if g.groups > 1 && g.image == 1 && g.places == 1 {
@@ -24,7 +24,7 @@ fn laid(g: &Geometry, w: &Tensor) -> Result<Tensor> {
     Ok(w)
 }
 
-/// Weights of a convolution of `g` as the kernels read them.
+/// Returns the weights of a convolution of `g` in the form that the kernels read.
 fn view(g: &Geometry, w: &Tensor) -> Weights {
     let strides = &w.layout().strides;
     Weights {
@@ -34,7 +34,7 @@ fn view(g: &Geometry, w: &Tensor) -> Weights {
     }
 }
 
-/// What the request of `conv2d(x, w)` makes `f` return. x `(N, G C, H, W)`, w `(G O, C, I, J)`; nothing runs but copies.
+/// Builds the request of `conv2d(x, w)` and returns the result of `f` for it. x `(N, G C, H, W)`, w `(G O, C, I, J)`; only copies run.
 pub(super) fn request<R>(
     g: &Geometry,
     x: &Tensor,
@@ -67,7 +67,7 @@ fn gather<'a>(
     }
 }
 
-/// x `(N, H, W, G C)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, places, places, G O)`.
+/// Computes the convolution: x `(N, H, W, G C)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, places, places, G O)`.
 pub(super) fn forward(g: &Geometry, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let [h, width] = g.sides;
     let shape = [g.batch, h.places, width.places, g.groups * g.places];
@@ -76,7 +76,7 @@ pub(super) fn forward(g: &Geometry, x: &Tensor, w: &Tensor, bias: Option<&Tensor
     Ok(y)
 }
 
-/// The same into y, contiguous, or what an expression makes of it.
+/// Computes the convolution, or an expression of it, into the contiguous y.
 pub(super) fn forward_into(
     g: &Geometry,
     (x, w, bias): (&Tensor, &Tensor, Option<&Tensor>),
@@ -95,8 +95,8 @@ pub(super) fn forward_into(
     CONV.run(&gather(g, x, &view(g, &w), (bias.as_ref(), tree), y))
 }
 
-/// The gradient of the image, and a transposed convolution: dy `(N, places, places, G O)`, w `(G O, C, I, J)`, bias `(G C)` →
-/// `(N, H, W, G C)`. One launch for each class of pixels that the same taps reach.
+/// Computes the gradient of the image, or a transposed convolution: dy `(N, places, places, G O)`, w `(G O, C, I, J)`, bias `(G C)` →
+/// `(N, H, W, G C)`. There is one launch per class of pixels that the same taps reach.
 pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let [h, width] = g.sides;
     let shape = [g.batch, h.image, width.image, g.groups * g.image];
@@ -108,7 +108,7 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
         .backward()
         .into_iter()
         .flat_map(|down| width.backward().into_iter().map(move |across| [down, across]));
-    // What no tap reaches is zero, all of it in one fill.
+    // Pixels that no tap reaches are zero; one fill sets them all.
     let (reached, unreached): (Vec<_>, Vec<_>) =
         classes.partition(|class| bias.is_some() || class.iter().all(|phase| phase.axis.taps > 0));
     let dx = match unreached.is_empty() {
@@ -150,8 +150,8 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
     Ok(dx)
 }
 
-/// The gradient of weights `(G O, C, I, J)`, which lies as `w` does where that has its channels last: x `(N, H, W, G C)`, dy
-/// `(N, places, places, G O)`.
+/// Computes the gradient of weights `(G O, C, I, J)` from x `(N, H, W, G C)` and dy `(N, places, places, G O)`. If `w` is stored with its channels
+/// last, so is the gradient.
 pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
     let [h, width] = g.sides;
     let shape = [g.groups * g.places, g.image, h.taps, width.taps];
@@ -185,8 +185,8 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor, w: &Tensor) -> Resu
     sum.permute(&[0, 4, 3, 1, 2])?.contiguous()?.reshape(shape)
 }
 
-/// Parts of the pixels that a gradient of weights is summed in. On processors their number follows from the shape alone, so that
-/// results have the same bits for any number of cores.
+/// Returns the number of parts into which the pixels of a weight gradient's sum are divided. On CPUs it depends on the shape alone, so that results
+/// have the same bits for any number of cores.
 fn parts(
     (device, dtype): (&Device, DType),
     pixels: usize,
@@ -201,9 +201,9 @@ fn parts(
         let work = (groups * lines * o / 4096).max(1);
         return (16 / work).clamp(1, 8).min(most);
     }
-    // As large as tiles of the kernels of f32 are, and those of tensor cores.
+    // Tile sizes of the f32 kernels, and of the tensor-core kernels.
     let (side, limit) = if dtype == DType::F32 { (128, 512) } else { (64, 64) };
-    // Groups of a depthwise convolution lie side by side in a tile.
+    // A tile of a depthwise convolution covers several groups.
     let (tiles, limit) = match groups > 1 && c == 1 && o == 1 {
         true => (groups.div_ceil(DEPTHWISE), 1024),
         false => (groups * lines.div_ceil(side) * o.div_ceil(side), limit),

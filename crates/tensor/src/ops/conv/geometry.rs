@@ -1,9 +1,9 @@
-//! Where taps of a convolution meet the input: one description for the convolution, its gradients, and the transposed convolution.
+//! Mapping between taps and input pixels: one description for the convolution, its gradients, and the transposed convolution.
 
 use super::super::prelude::*;
 
-/// One spatial axis: pixel `y` of the result and tap `i` meet at `y * step + i * dilation + origin` of the input, 0 where that lies
-/// outside.
+/// One spatial axis: pixel `y` of the result and tap `i` use pixel `y * step + i * dilation + origin` of the input, which is 0 outside of the
+/// image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Axis {
     pub input: usize,
@@ -17,9 +17,9 @@ pub(super) struct Axis {
 /// Stride, padding and dilation of one spatial axis, its sizes and the taps of its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Side {
-    /// Size of the image that the taps step over.
+    /// Size of the image along the axis.
     pub image: usize,
-    /// Positions that the kernel has on it.
+    /// Number of positions of the kernel on the image.
     pub places: usize,
     pub taps: usize,
     pub stride: usize,
@@ -32,13 +32,13 @@ pub(super) struct Side {
 pub(super) struct Phase {
     pub axis: Axis,
     pub first: usize,
-    /// The first tap that reaches them and how far apart they are.
+    /// The first tap that reaches them, and the distance between their taps.
     pub tap: usize,
     pub every: usize,
 }
 
 impl Side {
-    /// Positions of a kernel of `taps` on `image`; `None` where it does not fit.
+    /// Returns the number of positions of a kernel of `taps` on `image`, or `None` if it does not fit.
     pub fn places(
         image: usize,
         taps: usize,
@@ -51,7 +51,7 @@ impl Side {
         room.checked_div(stride).map(|n| n + 1)
     }
 
-    /// From the image to the places: the convolution.
+    /// Returns the mapping from the image to the positions: the convolution.
     pub fn forward(&self) -> Axis {
         Axis {
             input: self.image,
@@ -63,8 +63,8 @@ impl Side {
         }
     }
 
-    /// From the places back to the image, for each class of pixels: pixel `h` and tap `t` meet at place `(h + padding - t * dilation) / stride`,
-    /// where that is whole.
+    /// Returns the mapping from the positions back to the image, for each class of pixels: pixel `h` and tap `t` use position
+    /// `(h + padding - t * dilation) / stride`, if this is an integer.
     pub fn backward(&self) -> Vec<Phase> {
         let (stride, padding) = (self.stride, self.padding);
         let every = stride / gcd(stride, self.dilation);
@@ -99,31 +99,31 @@ fn gcd(a: usize, b: usize) -> usize {
 pub(super) struct Geometry {
     pub batch: usize,
     pub groups: usize,
-    /// Channels of a group of the image.
+    /// Channels of the image per group.
     pub image: usize,
-    /// Channels of a group of the places.
+    /// Channels of the result per group.
     pub places: usize,
     pub sides: [Side; 2],
 }
 
 impl Geometry {
-    /// Whether it is a product of pixels `(N * H * W, C)` and weights `(C, O)`.
+    /// Returns whether it is a product of pixels `(N * H * W, C)` and weights `(C, O)`.
     pub fn is_product(&self) -> bool {
         let plain = |s: &Side| s.taps == 1 && s.stride == 1 && s.padding == 0;
         self.groups == 1 && self.sides.iter().all(plain)
     }
 }
 
-/// Options of a convolution. A single number stands for both axes.
+/// Options of a convolution. A single number applies to both axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv2dOptions {
-    /// Pixels between two places of the kernel, along H and W.
+    /// Pixels between two positions of the kernel, along H and W.
     pub stride: [usize; 2],
     /// Zeros on each side of an axis.
     pub padding: [usize; 2],
     /// Pixels between two taps.
     pub dilation: [usize; 2],
-    /// Groups that channels are divided into; each is convolved for itself.
+    /// Number of groups into which the channels are divided; each is convolved separately.
     pub groups: usize,
 }
 
@@ -134,25 +134,25 @@ impl Default for Conv2dOptions {
 }
 
 impl Conv2dOptions {
-    /// These strides.
+    /// Returns the options with this stride.
     #[must_use]
     pub fn stride(mut self, stride: usize) -> Self {
         self.stride = [stride; 2];
         self
     }
-    /// So many zeros around.
+    /// Returns the options with this zero padding.
     #[must_use]
     pub fn padding(mut self, padding: usize) -> Self {
         self.padding = [padding; 2];
         self
     }
-    /// Taps so far apart.
+    /// Returns the options with this distance between taps.
     #[must_use]
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.dilation = [dilation; 2];
         self
     }
-    /// So many groups of channels.
+    /// Returns the options with this number of groups of channels.
     #[must_use]
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
@@ -163,7 +163,7 @@ impl Conv2dOptions {
         let Self { stride, padding: _, dilation, groups } = self;
         if *groups == 0 || stride.contains(&0) || dilation.contains(&0) {
             return Err(Error::shape(format!(
-                "{op}: stride {stride:?}, dilation {dilation:?} and {groups} groups, expected at least 1 of each"
+                "{op}: stride {stride:?}, dilation {dilation:?} and {groups} groups, expected at least 1 for each"
             )));
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Conv2dOptions {
 mod tests {
     use super::*;
 
-    /// Every meeting of the forward is one of the backward, and there are no others.
+    /// Tests that the forward and the backward use the same pairs of pixels and taps.
     #[test]
     fn phases_are_the_forward_seen_from_the_image() {
         for (image, taps, stride, padding, dilation) in [

@@ -1,7 +1,7 @@
-//! Convolutions over images, with strides, zero padding, dilation and groups; transposed ones; over sequences.
+//! Convolutions of images, with strides, zero padding, dilation and groups; transposed convolutions; convolutions of sequences.
 //!
-//! Images are `(N, C, H, W)` whatever their strides; the kernels compute on `(N, H, W, C)`, so an image that lies so costs no copy, and
-//! results do. The matrix of patches is never stored. Sums are f32 for every storage type.
+//! Images are `(N, C, H, W)` with any strides. The kernels compute on `(N, H, W, C)`, so images stored in this order need no copy, and results are
+//! stored so too. The matrix of patches is never stored. Sums are f32 for every storage type.
 
 use super::matmul::Tree;
 use super::prelude::*;
@@ -16,21 +16,22 @@ mod compute;
 mod geometry;
 mod transposed;
 
-/// x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')` with `H' = (H + 2 padding - dilation (I - 1) - 1) / stride + 1`:
-/// the cross-correlation of PyTorch's `conv2d`. The result's channels are neighbours in memory.
+/// Computes a convolution: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`
+/// with `H' = (H + 2 padding - dilation (I - 1) - 1) / stride + 1`. It is the cross-correlation of PyTorch's `conv2d`. The result is stored with
+/// channels last.
 ///
 /// # Errors
-/// `Shape` where channels, groups or the kernel do not fit; `DType` when they are not floats of one type.
+/// `Shape` if channels, groups or the kernel do not fit; `DType` if the operands are not floats of one type.
 pub fn conv2d(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions) -> Result<Tensor> {
     let op = Conv2d { options, bias: bias.is_some() };
     op.geometry("conv2d", x, w, bias)?;
     op.apply([x, w, bias.unwrap_or(&w.detach())])
 }
 
-/// x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`: [`conv2d`] of images of one row.
+/// Computes x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`: [`conv2d`] of images with one row.
 ///
 /// # Errors
-/// As [`conv2d`].
+/// Those of [`conv2d`].
 pub fn conv1d(
     x: &Tensor,
     w: &Tensor,
@@ -45,36 +46,36 @@ pub fn conv1d(
     y.squeeze(2)
 }
 
-/// Every algorithm of convolutions with its estimate for `conv2d(x, w)`, or why it does not apply; none of them runs.
+/// Returns every algorithm for `conv2d(x, w)` with its estimate, or the reason why it does not apply. Nothing runs.
 ///
 /// # Errors
-/// As [`conv2d`].
+/// Those of [`conv2d`].
 pub fn explain(x: &Tensor, w: &Tensor, options: Conv2dOptions) -> Result<Vec<super::Row>> {
     let g = Conv2d { options, bias: false }.geometry("conv2d", x, w, None)?;
     compute::request(&g, x, w, |request| CONV.explain(request))
 }
 
-/// See [`conv2d`].
+/// Operation of [`conv2d`].
 #[derive(Clone)]
 pub struct Conv2d {
     pub(super) options: Conv2dOptions,
-    /// Whether the third input is one.
+    /// Whether the third input is a bias.
     pub(super) bias: bool,
 }
 
 impl Conv2d {
-    /// A convolution, of which the third input is a bias or nothing.
+    /// Builds a convolution; `bias` says whether the third input is a bias.
     pub(crate) fn new(options: Conv2dOptions, bias: bool) -> Self {
         Self { options, bias }
     }
-    /// The shape of its result.
+    /// Returns the shape of its result.
     pub(crate) fn shape(&self, inputs: &[&Tensor]) -> Result<Shape> {
         let [x, w, bias] = *inputs else { return Err(Error::internal("conv2d: not three inputs")) };
         let g = self.geometry(Self::NAME, x, w, self.bias.then_some(bias))?;
         let [h, width] = g.sides;
         Ok([g.batch, g.groups * g.places, h.places, width.places].into())
     }
-    /// The result, or what an expression makes of it, into y `(N, H', W', G O)`, contiguous, off the tape.
+    /// Computes the result, or an expression of it, into the contiguous y `(N, H', W', G O)`, off the tape.
     pub(crate) fn computed(
         &self,
         y: &Tensor,
@@ -94,7 +95,7 @@ impl Conv2d {
         self.options.check(op)?;
         if Some(channels) != c.checked_mul(groups) || !outputs.is_multiple_of(groups) {
             return Err(Error::shape(format!(
-                "{op}: x {} has {channels} channels and w {} is for {c} of each of {}, expected as many, and output channels that are a \
+                "{op}: x {} has {channels} channels and w {} is for {c} in each of {}, expected the same number, and output channels that are a \
                  multiple of the groups",
                 x.shape(),
                 w.shape(),
@@ -127,7 +128,7 @@ impl Conv2d {
     }
 }
 
-/// The kernels' coordinates are 32-bit.
+/// Checks that coordinates fit the kernels' 32-bit integers.
 fn check_sizes(op: &str, x: &Tensor, sides: &[Side; 2]) -> Result<()> {
     let largest = |s: &Side| s.image.max(s.places).max(s.padding).max(s.taps.saturating_mul(s.dilation));
     match sides.iter().map(largest).max() {
@@ -179,7 +180,7 @@ impl Op<3> for Conv2d {
         };
         let (rows, columns) = (places(0, height, taps_h), places(1, width, taps_w));
         let mut y = Array::zeros([n, outputs, rows, columns]);
-        // A row of pixels at a time, tap by tap: central differences evaluate this thousands of times.
+        // Process a row of pixels at a time, tap by tap: central differences evaluate this thousands of times.
         for (at, row) in y.data.chunks_mut(columns.max(1)).enumerate() {
             let (n, o, y) = (at / (outputs * rows), at / rows % outputs, at % rows);
             row.fill(if self.bias { bias.data[o] } else { 0.0 });
@@ -201,8 +202,7 @@ impl Op<3> for Conv2d {
     }
     fn calls() -> Vec<Call> {
         let doc = "Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and \
-                   dilation are one number or one for each axis; the images may lie in any order in memory, and the result's channels are \
-                   neighbours.";
+                   dilation are one number or one per axis; images may have any strides, and the result is stored with channels last.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
         let call = call.default("stride", [1]).default("padding", [0]).default("dilation", [1]);
         let conv2d = call.default("groups", 1).run(|a| {
@@ -244,18 +244,18 @@ impl Op<3> for Conv2d {
             sample([2, 3, 5, 4], [4, 3, 3, 3], true, uneven),
             sample([1, 4, 5, 5], [6, 2, 3, 2], false, plain.stride(2).padding(1).groups(2)).light(),
             sample([1, 4, 5, 4], [4, 1, 3, 3], true, plain.padding(1).groups(4)).named("depthwise"),
-            // Vectors of channels with some left, and rows of taps apart.
+            // Vectors of channels with a remainder, and dilated rows of taps.
             sample([2, 37, 9, 8], [37, 1, 5, 3], false, plain.stride(2).padding(1).groups(37)).light(),
             sample([3, 132, 4, 5], [132, 1, 3, 3], true, plain.padding(1).groups(132)).light(),
             sample([2, 3, 3, 3], [4, 3, 1, 1], true, plain).named("product").light(),
             sample([1, 2, 5, 5], [3, 2, 1, 1], false, plain.stride(3)).light(),
             sample([1, 1, 9, 7], [2, 1, 3, 3], false, plain.stride(3).dilation(2).padding(2)).light(),
-            // Channels in eights, as tensor cores take them; and images of few channels.
+            // A multiple of eight channels, as tensor cores require, and images with few channels.
             sample([2, 16, 6, 5], [24, 16, 3, 3], true, plain.stride(2).padding(1)).in_order(),
             sample([1, 3, 7, 6], [8, 3, 3, 3], true, plain.stride(2).padding(1)).in_order(),
-            // Neighbouring taps and whole vectors of channels.
+            // Adjacent taps and whole vectors of channels.
             sample([1, 16, 6, 7], [32, 16, 3, 3], true, plain.padding(1)).light(),
-            // Whole panels, and channels that the gradient of weights reads where they lie.
+            // Whole panels, and channels that the gradient of weights reads in place.
             sample([1, 8, 4, 4], [33, 8, 1, 2], true, plain).light(),
             sample([1, 1, 1, 1], [1, 1, 1, 1], true, plain.padding(1))
                 .light()
@@ -267,12 +267,12 @@ impl Op<3> for Conv2d {
     }
 }
 
-/// Sizes of a reference's axes.
+/// Returns the sizes of a reference's axes.
 fn four(x: &Array) -> [usize; 4] {
     x.shape.dims4().unwrap_or_default()
 }
 
-/// Adds a tap's products with a row of an image to a row of the result: place i has pixel i * stride + offset - padding, if there is one.
+/// Adds a tap's products with a row of an image to a row of the result: position i uses pixel i * stride + offset - padding, if it exists.
 fn add_tap(row: &mut [f64], pixels: &[f64], tap: f64, (stride, offset, padding): (usize, usize, usize)) {
     let first = padding.saturating_sub(offset).div_ceil(stride);
     let begin = first * stride + offset - padding;
@@ -282,12 +282,12 @@ fn add_tap(row: &mut [f64], pixels: &[f64], tap: f64, (stride, offset, padding):
     }
 }
 
-/// Channels and taps, in the order of a sum.
+/// Iterates over channels and taps in the order of a sum.
 fn taps(c: usize, height: usize, width: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     (0..c).flat_map(move |c| (0..height).flat_map(move |i| (0..width).map(move |j| (c, i, j))))
 }
 
-/// The attributes that convolutions share.
+/// Parses the attributes that all convolutions have.
 fn options(a: &Args<'_>) -> Result<Conv2dOptions> {
     Ok(Conv2dOptions {
         stride: a.pair("stride")?,

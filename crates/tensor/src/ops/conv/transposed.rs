@@ -1,4 +1,4 @@
-//! Transposed convolutions: the gradient of an image as an operation of its own.
+//! Transposed convolutions: the gradient of an image as a separate operation.
 
 use super::super::prelude::*;
 use super::compute::{self, channels_first, channels_last};
@@ -8,17 +8,18 @@ use super::{check_sizes, four, options, taps};
 /// Options of a transposed convolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConvTranspose2dOptions {
-    /// Those of the convolution that it is the transpose of.
+    /// Options of the convolution whose transpose this is.
     pub of: Conv2dOptions,
-    /// Rows and columns added to the result: less than the stride or the dilation.
+    /// Rows and columns added to the result; less than the stride or the dilation.
     pub output_padding: [usize; 2],
 }
 
-/// x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')` with `H' = (H - 1) stride - 2 padding + dilation (I - 1) +
-/// output_padding + 1`, as PyTorch's `conv_transpose2d`. The result's channels are neighbours in memory.
+/// Computes a transposed convolution: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')` with
+/// `H' = (H - 1) stride - 2 padding + dilation (I - 1) + output_padding + 1`, like PyTorch's `conv_transpose2d`. The result is stored with channels
+/// last.
 ///
 /// # Errors
-/// `Shape` where channels, groups or options do not fit; `DType` when they are not floats of one type.
+/// `Shape` if channels, groups or options do not fit; `DType` if the operands are not floats of one type.
 pub fn conv_transpose2d(
     x: &Tensor,
     w: &Tensor,
@@ -30,16 +31,16 @@ pub fn conv_transpose2d(
     op.apply([x, w, bias.unwrap_or(&w.detach())])
 }
 
-/// See [`conv_transpose2d`].
+/// Operation of [`conv_transpose2d`].
 #[derive(Clone)]
 pub struct ConvTranspose2d {
     pub(in crate::ops) options: ConvTranspose2dOptions,
-    /// Whether the third input is one.
+    /// Whether the third input is a bias.
     pub(in crate::ops) bias: bool,
 }
 
 impl ConvTranspose2d {
-    /// Size of the result along axis `i`; `None` where there is none.
+    /// Returns the size of the result along axis `i`, or `None` if the sizes do not fit.
     fn size(&self, i: usize, input: usize, taps: usize) -> Option<usize> {
         let Conv2dOptions { stride, padding, dilation, .. } = self.options.of;
         let reach = dilation[i].checked_mul(taps.checked_sub(1)?)?;
@@ -57,7 +58,7 @@ impl ConvTranspose2d {
         self.options.of.check(op)?;
         if channels != inputs || !inputs.is_multiple_of(groups) {
             return Err(Error::shape(format!(
-                "{op}: x {} has {channels} channels and w {} is for {inputs}, expected as many, a multiple of {}",
+                "{op}: x {} has {channels} channels and w {} is for {inputs}, expected the same number, a multiple of {}",
                 x.shape(),
                 w.shape(),
                 counted(groups, "group")
@@ -80,7 +81,7 @@ impl ConvTranspose2d {
             let image = self.size(i, places, taps).filter(|_| extra < stride[i].max(dilation[i]));
             let image = image.ok_or_else(|| {
                 Error::shape(format!(
-                    "{op}: x {} and w {} with {:?} leave no result, expected a size above 0 and output_padding below stride or dilation",
+                    "{op}: x {} and w {} with {:?} give an empty result; expected a size above 0 and output_padding below stride or dilation",
                     x.shape(),
                     w.shape(),
                     self.options
@@ -149,7 +150,7 @@ impl Op<3> for ConvTranspose2d {
     }
     fn calls() -> Vec<Call> {
         let doc = "Transposed convolution of images: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')`, the gradient of \
-                   conv2d's image. Stride, padding, dilation and output_padding are one number or one for each axis.";
+                   conv2d's image. Stride, padding, dilation and output_padding are one number or one per axis.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
         let call = call.default("stride", [1]).default("padding", [0]).default("dilation", [1]);
         let call = call.default("groups", 1).default("output_padding", [0]);

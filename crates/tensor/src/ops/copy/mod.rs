@@ -1,4 +1,4 @@
-//! Contiguous copies of views. Views whose rows are rows in memory are copied by rows; those that were transposed, by tiles.
+//! Contiguous copies of views. Views with contiguous rows are copied by rows, transposed views by tiles.
 
 use super::map::row_grid;
 use super::prelude::*;
@@ -11,7 +11,7 @@ static TRANSPOSE: Kernel = Kernel::new("transpose", cl_file!("transpose.cl"))
 static ROWS: Kernel =
     Kernel::new("copy_rows", cl_file!("copy_rows.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
-/// A contiguous copy. Integers move as the bits of floats, masks as bytes.
+/// Copies a view to a contiguous tensor. Integers are moved as the bits of floats, masks as bytes.
 pub(crate) fn copy(x: &Tensor) -> Result<Tensor> {
     let y = x.empty_like()?;
     if y.count() == 0 {
@@ -27,12 +27,12 @@ pub(crate) fn copy(x: &Tensor) -> Result<Tensor> {
     Ok(y)
 }
 
-/// The same bits under a type that kernels move elements of its size as: a float's, or a mask's.
+/// Returns the same bits as a type of the same size that kernels can move: a float or a mask.
 pub(super) fn as_bits(x: &Tensor) -> Tensor {
     Tensor::from_parts(x.storage().clone(), x.layout().clone(), storage(x.dtype()), None)
 }
 
-/// The type that elements of this one are moved as: integers are floats' bits to kernels that only move them.
+/// Returns the type as which elements are moved. For kernels that only move elements, integers are the bits of floats.
 pub(super) fn storage(dtype: DType) -> DType {
     match dtype {
         DType::I32 | DType::U32 => DType::F32,
@@ -54,7 +54,7 @@ impl Axis {
     const NONE: Self = Self { size: 1, from: 0, to: 0 };
 }
 
-/// A view whose last axis is strided while another has neighbours for neighbours.
+/// A view whose last axis is strided while another one is contiguous.
 #[derive(Debug, PartialEq, Eq)]
 struct Transposed {
     rows: Axis,
@@ -62,7 +62,7 @@ struct Transposed {
     batch: [Axis; 3],
 }
 
-/// The axes of a view, outermost first, without those of size 1; those that follow one another evenly in the view as one.
+/// Returns the axes of a view, outermost first, without those of size 1. Axes with a common stride in the view are merged.
 fn axes(layout: &Layout) -> Vec<Axis> {
     let mut axes: Vec<Axis> = Vec::new();
     let to = layout.shape.strides();
@@ -78,7 +78,7 @@ fn axes(layout: &Layout) -> Vec<Axis> {
     axes
 }
 
-/// Sizes, strides in the view and strides in the copy, in this order.
+/// Binds sizes, strides in the view and strides in the copy, in this order.
 fn bind<'a>(launch: Launch<'a>, axes: &[Axis]) -> Launch<'a> {
     let fields = [|a: &Axis| a.size, |a: &Axis| a.from, |a: &Axis| a.to];
     fields
@@ -86,7 +86,7 @@ fn bind<'a>(launch: Launch<'a>, axes: &[Axis]) -> Launch<'a> {
         .fold(launch, |launch, field| axes.iter().fold(launch, |launch, axis| launch.scalar(field(axis))))
 }
 
-/// How elements of this type move: as those of 4 bytes, of 2 or of 1.
+/// Returns the code by which elements of this type move: as 4, 2 or 1 bytes.
 fn code(x: &Tensor) -> i64 {
     match x.dtype().size() {
         4 => DType::F32,
@@ -96,21 +96,21 @@ fn code(x: &Tensor) -> i64 {
     .code()
 }
 
-/// Whether a kernel that counts as far as this, by steps of a launch's size, needs 64 bits.
+/// Returns whether a kernel that counts to `largest`, in steps of a launch's size, needs 64 bits.
 fn wide(largest: usize) -> bool {
     i32::try_from(largest).is_err()
 }
 
-/// A number that is a multiple of a power of two where all of these are.
+/// Returns a number that is a multiple of a power of two if all of these are.
 fn multiples(values: impl IntoIterator<Item = usize>) -> usize {
     values.into_iter().fold(0, |all, value| all | value)
 }
 
-/// A view whose last axis has neighbours for neighbours.
+/// A view whose last axis is contiguous.
 #[derive(Debug, PartialEq, Eq)]
 struct Rows {
     length: usize,
-    /// The others, as far apart in the view as they come first.
+    /// The other axes, in order of decreasing strides in the view.
     batch: [Axis; 4],
 }
 
@@ -157,7 +157,7 @@ impl Transposed {
     fn copy(&self, x: &Tensor, y: &Tensor) -> Result<()> {
         let (device, bytes) = (x.device(), x.dtype().size());
         let value = |name| Tuning::value(device, &TRANSPOSE, 0, name);
-        // `DOWN` and `ACROSS`, or `SIDE`, in the kernel.
+        // `DOWN` and `ACROSS`, or `SIDE`, of the kernel.
         let wg = value("WG");
         let (tall, tile) = if wg == 1 { (value("TALL"), value("TILE") * 4 / bytes) } else { (64, 64) };
         let (down, across) = (self.rows.size.div_ceil(tall), self.columns.size.div_ceil(tile));
@@ -165,7 +165,7 @@ impl Transposed {
         let tiles = down * across * batch;
         let (local, groups) = match wg {
             1 => ([1; 3], [row_groups(device, tiles, tall * tile), 1, 1]),
-            // What a grid may have along its axes on NVIDIA's GPUs.
+            // Limits of a grid's axes on NVIDIA's GPUs.
             _ => ([32, wg / 32, 1], [down.min(1 << 20), across.min(65_535), batch.min(65_535)]),
         };
         let starts =
@@ -214,7 +214,7 @@ mod tests {
             Rows::of(&Layout { shape: dims.into(), strides: strides.to_vec(), offset: 0 })
         };
         let axis = |size, from, to| Axis { size, from, to };
-        // (B, T, H, D) as (B, H, T, D): T lies further apart than H.
+        // (B, T, H, D) as (B, H, T, D): T has a larger stride than H.
         let heads = view(&[2, 4, 3, 5], &[60, 5, 20, 1]).unwrap();
         assert_eq!(heads.length, 5);
         assert_eq!(heads.batch, [Axis::NONE, axis(2, 60, 60), axis(3, 20, 5), axis(4, 5, 15)]);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(view(&[3; 6], &[9, 81, 3, 243, 27, 1]), None, "more axes than the kernel takes");
     }
 
-    /// Rows of every alignment and length, of windows, permutations and repetitions.
+    /// Tests rows of every alignment and length, in windows, permutations and repetitions.
     #[test]
     fn rows_of_every_view_copy_exactly() {
         let device = crate::suite::test_device().unwrap();

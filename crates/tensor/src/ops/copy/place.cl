@@ -1,7 +1,7 @@
 /* place: dst[row * stride + start + i] = src[row * length + i] for i < length.
  *
- * src (rows, length) T, dst T. Work-item (x, y) copies vectors x, x + get_global_size(0), … of the rows of y, by FOR_ROWS.
- * Nothing outside the placed part is touched.
+ * src (rows, length) T, dst T. Work-item (x, y) copies vectors x, x + get_global_size(0), … of the rows of y, by FOR_ROWS. Elements outside the
+ * placed part are not accessed.
  */
 __kernel void place(__global const T *restrict src, __global T *restrict dst, ulong start, ulong stride, ulong length,
                     ulong rows) {

@@ -1,22 +1,25 @@
-/* transpose: y[b, r, c] = x[b, c, r]: a copy of a view whose last axis (c) is strided and where another (r) has neighbours for
- * neighbours. Elements move as bits of their size, DTYPE 0: 4 bytes, 5: 1, else 2.
+/* transpose: y[b, r, c] = x[b, c, r], a copy of a view whose last axis (c) is strided while another axis (r) is contiguous. Elements are copied
+ * as bits of their size, DTYPE 0: 4 bytes, 5: 1, otherwise 2.
  *
- * x starts at element x0, y (contiguous) at y0. r has `rows` elements, 1 apart in x and y_row in y; c has `columns`, x_column
- * apart in x and 1 in y. b stands for up to three axes of sizes b0, b1, b2 with strides s0… in x and t0… in y.
- * Tiles and b are counted in 32 bits, or in 64 with WIDE 1, where there are more: GPUs divide 64 bits slowly.
- * GPUs: group (i, j, k) of (32, WG / 32) items moves tile i of the rows and j of the columns of number k of b, and those a grid
- * further on, through local memory, so that both sides are walked in order. A tile has SIDE × SIDE elements; all that an item
- * loads is on its way before the first is stored. BATCH 0: b is one.
- * CPUs: item g moves a run of tiles of DOWN × ACROSS elements, down r, so that each column of x is read in order. A tile
- * is transposed into local memory in blocks of 8 × 8 that shuffle in registers, and leaves it by whole rows: rows are far apart in
- * x and in y, often by a power of two, so lines touched twice would have been pushed out of the cache in between. In local
- * memory strips as wide as a cache line lie one after the other, so that what one strip is filled with fits the first cache.
- * STREAMING: stores bypass the caches (streaming), for results larger than they are. y and its rows start at multiples of 8 elements (1), or
+ * x starts at element x0, y (contiguous) at y0. r has `rows` elements, 1 apart in x and y_row in y; c has `columns`, x_column apart in x and 1
+ * in y. b stands for up to three axes of sizes b0, b1, b2 with strides s0… in x and t0… in y.
+ * Tiles and b are counted in 32 bits, or with WIDE 1 in 64 if there are more: GPUs divide 64-bit numbers slowly.
+ *
+ * GPUs: group (i, j, k) of (32, WG / 32) items moves tile i of the rows and j of the columns of number k of b, and every further tile at the
+ * distance of the grid. Tiles go through local memory, so that both sides are accessed in order. A tile has SIDE × SIDE elements. An item issues
+ * all its loads before its first store. BATCH 0: b is one.
+ *
+ * CPUs: item g moves a run of tiles of DOWN × ACROSS elements, down r, so that each column of x is read in order. A tile is transposed into
+ * local memory in blocks of 8 × 8 that shuffle in registers, and is stored by whole rows. Rows are far apart in x and in y, often by a power of
+ * two, so lines that are accessed twice would be evicted from the cache in between. In local memory, strips as wide as a cache line follow one
+ * another, so that the data of one strip fits in the first-level cache.
+ *
+ * STREAMING: stores bypass the caches (streaming), for results larger than the caches. y and its rows start at multiples of 8 elements (1), or
  * of 64 bytes (2).
  *
- * Design: GPUs: a padded tile in local memory (Ruetsch and Micikevicius 2009, "Optimizing Matrix Transpose in CUDA"). CPUs: blocks of 8 x 8
- * that interleave vectors in registers, within a tile for the first cache.
- * Ceiling: a copy of as many bytes. H200, 4096 x 4096: f32 41.7 us and bf16 29.0, where x * 2 takes 36.4 and 27.0.
+ * Design: GPUs: a padded tile in local memory (Ruetsch and Micikevicius 2009, "Optimizing Matrix Transpose in CUDA"). CPUs: blocks of 8 x 8 that
+ * interleave vectors in registers, within a tile for the first-level cache.
+ * Ceiling: a copy of the same bytes. H200, 4096 x 4096: f32 41.7 us and bf16 29.0, where x * 2 takes 36.4 and 27.0.
  */
 #ifndef TILE
 #define TILE 32
@@ -49,20 +52,20 @@ typedef ushort W;
 typedef ushort8 W8;
 #endif
 #if WG == 1
-/* Rows of as many bytes in y for short elements. */
+/* Rows with the same number of bytes in y for short elements. */
 #define DOWN TALL
 #define ACROSS (TILE * 4 / sizeof(W))
 #define LINE (64 / sizeof(W))
 #else
 #define SIDE 64
 #define STEP (WG / 32)
-/* From one column of a tile in local memory to the next: they start on neighbouring banks of 4 bytes. */
+/* Distance between columns of a tile in local memory: they start on adjacent banks of 4 bytes. */
 #define PITCH (SIDE + 4 / (int)sizeof(W))
 #endif
 
 #if WG == 1
-/* Each pair of macros interleaves two vectors by 1, then by 2 elements, within 128 bits, where a hardware vector shuffles at
- * no cost; so what ends up in the lower and upper half after two rounds depends on the size of an element. */
+/* Each pair of macros interleaves two vectors by 1, then by 2 elements, within 128 bits, where hardware shuffles are free. Which elements are in
+ * the lower and upper half after two rounds therefore depends on the element size. */
 #if DTYPE == 0
 #define LOW1(a, b) (W8)(a.s0, b.s0, a.s1, b.s1, a.s4, b.s4, a.s5, b.s5)
 #define HIGH1(a, b) (W8)(a.s2, b.s2, a.s3, b.s3, a.s6, b.s6, a.s7, b.s7)
@@ -83,7 +86,7 @@ typedef ushort8 W8;
 #define JOIN(a, b) as_uchar8((ushort4)(a, b))
 #define W8_PAIRS ushort4
 #else
-/* As words: LLVM 15 stores pairs of short elements one by one. */
+/* Stored as words, because LLVM 15 stores pairs of short elements one by one. */
 #define LOW2(a, b) (uint4)(as_uint4(a).s0, as_uint4(b).s0, as_uint4(a).s1, as_uint4(b).s1)
 #define HIGH2(a, b) (uint4)(as_uint4(a).s2, as_uint4(b).s2, as_uint4(a).s3, as_uint4(b).s3)
 #define JOIN(a, b) as_ushort8((uint4)(a, b))
@@ -91,7 +94,7 @@ typedef ushort8 W8;
 #endif
 #endif
 
-/* One line into y. PoCL's vstore of short elements stores them one by one. */
+/* Stores one line to y. PoCL's vstore of short elements would store them one by one. */
 typedef uint16 __attribute__((aligned(sizeof(W)))) LINE_ANY;
 #define PUT_LINE(from, p) (*(__global LINE_ANY *)(p) = *(__local const uint16 *)(from))
 #ifdef __has_builtin
@@ -107,7 +110,7 @@ typedef uint16 __attribute__((aligned(sizeof(W)))) LINE_ANY;
 #endif
 #endif
 
-/* An 8 × 8 block of x, whose columns are `step` apart, becomes 8 rows of a strip. */
+/* Transposes an 8 × 8 block of x, whose columns are `step` apart, to 8 rows of a strip. */
 static inline void turn8(__global const W *x, ulong step, __local W *y) {
   const W8 a0 = vload8(0, x), a1 = vload8(0, x + step), a2 = vload8(0, x + 2 * step), a3 = vload8(0, x + 3 * step);
   const W8 a4 = vload8(0, x + 4 * step), a5 = vload8(0, x + 5 * step), a6 = vload8(0, x + 6 * step);
@@ -126,17 +129,17 @@ static inline void turn8(__global const W *x, ulong step, __local W *y) {
   *(__local W8 *)(y + UPPER_ROW(3) * LINE) = JOIN(q3.hi, q7.hi);
 }
 
-/* Says that the line at p is about to be written: stores that stay in the caches read it first. */
+/* Prefetches the line at p for writing: stores that stay in the caches read it first. */
 #if !STREAMING && defined(__clang__) && !defined(NO_PREFETCH)
 #define CLAIM(p) __builtin_prefetch((const void *)(size_t)(p), 1)
 #else
 #define CLAIM(p)
 #endif
 
-/* Where column c of row r stands in a tile. */
+/* Position of column c of row r in a tile. */
 #define AT(r, c) ((c) / LINE * (LINE * DOWN) + (r) * LINE + (c) % LINE)
 
-/* Turns a tile of at most DOWN rows and ACROSS columns; `left` rows of x lie below its first. */
+/* Transposes a tile of at most DOWN rows and ACROSS columns; `left` rows of x follow its first row. */
 static inline void turn(__global const W *from, ulong step, __global W *to, ulong row, uint height, uint width, ulong left,
                         __local W *tile) {
   const uint full_height = height / 8 * 8, full_width = width / 8 * 8, lines = width / LINE * LINE;
@@ -163,7 +166,7 @@ static inline void turn(__global const W *from, ulong step, __global W *to, ulon
 #endif
 
 #if WG > 1
-/* A tile of `height` rows and `width` columns. */
+/* Transposes a tile of `height` rows and `width` columns. */
 static inline void turn(__global const W *from, ulong step, __global W *to, ulong row, uint height, uint width,
                         __local W *tile) {
   const uint x = get_local_id(0), y = get_local_id(1);

@@ -1,12 +1,12 @@
 /* Cross entropy of logits against class numbers: loss = (1 - s) * (lse - x[t]) + s * (lse - mean(x)) over rows of N,
  * with lse = log(sum(exp(x))) and s the label smoothing.
  *
- * x, dx (R, N) T; targets (R) int; lse (R, 2) float, max(x) and log(sum(exp(x - max(x)))), apart because their sum would be
+ * x, dx (R, N) T; targets (R) int; lse (R, 2) float, max(x) and log(sum(exp(x - max(x)))), separate because their sum would be
  * rounded to the size of the maximum; loss (R) float; scale, y (1) float; dy (R) or (1) float.
  * fwd, bwd   work-group r owns row r. Ignored rows give 0; a target outside 0 … classes - 1 gives NaN and reads nothing
- *            (classes is below N where a row ends in logits of -infinity).
+ *            (classes is below N if a row ends in logits of -infinity).
  * mean       one work-group: sum of the losses over the number of rows not ignored, and that number's inverse for bwd.
- * Tuned: VW. WG (1 on CPUs) follows N, or R for mean. Sums are float.
+ * Tuned: VW. WG (1 on CPUs) depends on N, or on R for mean. Sums are float.
  *
  * Design: online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867); label smoothing as in Szegedy et al. 2016 (arXiv:1512.00567).
  * Ceiling: reads x once, and x and dx once in the backward: H200, 1024 rows of 50304 f32: 3.4 and 3.8 of 4.8 TB/s.
@@ -59,8 +59,8 @@ __kernel void cross_entropy_mean(__global const float *restrict loss, __global c
   }
 }
 
-/* dx = (exp(x - lse) - s / N - (1 - s) [k = t]) * dy * scale; dy_step is 0 where one dy stands for all rows. dx may be
- * x: each item reads an element before it writes it, and no other item does. */
+/* dx = (exp(x - lse) - s / N - (1 - s) [k = t]) * dy * scale; dy_step is 0 if one dy applies to all rows. dx may be x: each item reads an
+ * element before it writes it, and no other item accesses it. */
 __kernel void cross_entropy_bwd(__global const T *x, __global const int *restrict targets,
                                 __global const float *restrict lse, __global const float *restrict scale,
                                 __global const float *restrict dy, __global T *dx, ulong n, long ignored, float smoothing,
@@ -72,7 +72,7 @@ __kernel void cross_entropy_bwd(__global const T *x, __global const int *restric
   const float even = smoothing / (float)n;
   x += row * n;
   dx += row * n;
-  /* The item that writes the target's element writes it twice, from a value read before. */
+  /* The item that owns the target's element writes it twice, from a value that it read before. */
   const int owner = keep && inside && target / VW % WG == l;
   const float chosen = owner ? LD(x, target) : 0.0f;
   ulong i = l * VW;

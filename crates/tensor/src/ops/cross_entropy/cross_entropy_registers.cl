@@ -2,19 +2,20 @@
  *
  * x (R, N) T, as vectors of 16 bytes; dx (R, N) T, which may be x itself; targets (R) int; scale (1) float; loss (R) float.
  * count  one work-group: scale = 1 / number of targets that are not ignored.
- * held   work-group r owns row r and holds it: vector l + j WG is item l's, the first IN_REGISTERS of an item in registers, KEPT more
- *        in local memory, for registers alone would leave room for one group a multiprocessor and local memory for none. An
- *        item reads and writes its own vectors only, and all are read before the first is written.
- *        A target outside 0 … classes - 1, which is at most N, makes loss and gradient NaN.
- * scale  dx *= dy, which is nothing to do where dy is 1.
- * With u = x log2(e), top = max u, e = 2^(u - top): dx = (e / sum(e) - s / N - (1 - s) [k = t]) scale. Sums are float, in a
- * fixed order.
- * zero is 0, which compilers do not know: without it they keep the unpacked lanes and powers of one use of a vector for the next,
- * twice to four times the registers, and spill.
- * Defines: DTYPE (0 or 2), WG (at least 32), VECTORS a row, IN_REGISTERS, KEPT (IN_REGISTERS + KEPT vectors an item hold it), SMOOTH (s > 0), NATIVE. Tuned: GROUP, the largest WG for rows that it can hold.
+ * held   work-group r owns row r and holds it: vector l + j WG belongs to item l. The first IN_REGISTERS of an item are in registers, KEPT more
+ *        in local memory: with registers alone a multiprocessor would hold one group, and local memory would stay unused. An
+ *        item reads and writes only its own vectors, and all are read before the first is written.
+ *        A target outside 0 … classes - 1, where classes is at most N, makes loss and gradient NaN.
+ * scale  dx *= dy; does nothing if dy is 1.
+ * With u = x log2(e), top = max u, e = 2^(u - top): dx = (e / sum(e) - s / N - (1 - s) [k = t]) scale. Sums are float, in a fixed order.
  *
- * Design: loss and gradient in one kernel, the gradient in place of the logits, as Liger Kernel has it (arXiv:2410.10989); here the row
- * stays in registers and local memory between its two uses.
+ * The argument zero is 0, which compilers cannot know. Without it they keep the unpacked lanes and powers of a vector from one use to the next.
+ * That takes two to four times the registers, which then spill.
+ * Defines: DTYPE (0 or 2), WG (at least 32), VECTORS per row, IN_REGISTERS, KEPT (IN_REGISTERS + KEPT vectors per item hold the row), SMOOTH (s
+ * > 0), NATIVE. Tuned: GROUP, the largest WG for rows that it can hold.
+ *
+ * Design: loss and gradient in one kernel, with the gradient replacing the logits, as in Liger Kernel (arXiv:2410.10989); here the row stays in
+ * registers and local memory between its two uses.
  * Ceiling: reads and writes the logits once: 3.1 to 3.5 of 4.8 TB/s on an H200 (bf16, 50304 classes).
  */
 #ifndef VECTORS
@@ -30,14 +31,14 @@
 #define LANES (16 / sizeof(T))
 #define LOG2_E 1.44269504f
 #define LN_2 0.69314718f
-/* -infinity in every lane: adds nothing to a sum of exponentials and is never the maximum. */
+/* -infinity in every lane: it adds nothing to a sum of exponentials and is never the maximum. */
 #if DTYPE == 0
 #define NOTHING 0xff800000u
 #else
 #define NOTHING 0xff80ff80u
 #endif
 
-/* Lanes of a vector as floats: of 16-bit types the even ones and the odd ones. */
+/* Lanes of a vector as floats: for 16-bit types the even lanes and the odd lanes. */
 #if DTYPE == 0
 #define LOW(v) as_float4(v)
 #else
@@ -47,7 +48,7 @@
 
 static inline float max4(float4 v) { return fmax(fmax(v.x, v.z), fmax(v.y, v.w)); }
 static inline float sum4(float4 v) { return (v.x + v.z) + (v.y + v.w); }
-/* NATIVE: native_exp2 is exact for infinities and within 2 ulp, which OpenCL leaves open. */
+/* NATIVE: native_exp2 is exact for infinities and within 2 ulp, which OpenCL does not guarantee. */
 #if defined(NATIVE) && NATIVE
 #define EXP2 native_exp2
 #else
@@ -55,7 +56,7 @@ static inline float sum4(float4 v) { return (v.x + v.z) + (v.y + v.w); }
 #endif
 static inline float4 power(float4 x, float top) { return EXP2(fma(x, (float4)(LOG2_E), (float4)(-top))); }
 
-/* To bf16 without the question for NaN: rows that have one are filled with it beforehand. */
+/* Rounds to bf16 without a check for NaN: rows with a NaN are filled with NaN beforehand. */
 static inline uint4 rounded(float4 v) {
   const uint4 u = as_uint4(v);
   return u + 0x7fffu + ((u >> 16) & 1u);
@@ -70,7 +71,7 @@ static inline uint4 gradient(uint4 v, float top, float factor, float even) {
 #endif
 }
 
-/* Reductions over the group in two steps with two barriers; a scratch serves one of them. */
+/* Reductions over the group in two steps with two barriers; each scratch serves one reduction. */
 #define JOIN(name, op)                                                            \
   static inline float name(__local float *s, float v) {                           \
     const uint l = get_local_id(0);                                               \
@@ -88,7 +89,7 @@ static inline uint4 gradient(uint4 v, float top, float factor, float even) {
 JOIN(join_max, fmax)
 JOIN(join_sum, PLUS)
 
-/* Vectors of this item. Whether the row has the j-th depends on the item for the last alone, which the compiler does not know. */
+/* Vectors of this item. Only for the last j does it depend on the item whether the row has the vector, which the compiler does not know. */
 #define EACH_IN_REGISTERS _Pragma("unroll") for (uint j = 0; j < IN_REGISTERS; j++)
 #define EACH_KEPT _Pragma("unroll") for (uint j = IN_REGISTERS; j < IN_REGISTERS + KEPT; j++)
 #define KEPT_AT(j) kept[((j) - IN_REGISTERS) * WG + l]
@@ -143,7 +144,7 @@ __kernel void cross_entropy_registers(__global const uint4 *x, __global const in
   EACH_KEPT ADD(KEPT_AT(j));
 #endif
   const float sum = join_sum(sums, sum4(acc));
-  /* What rounding took from the maximum in units of log2(e) is given back: losses of large logits keep their digits. */
+  /* Adds back what rounding took from the maximum in units of log2(e), so that losses of large logits keep their digits. */
   const float rest = LN_2 * (log2(sum) + fma(-largest, LOG2_E, top)), all = largest + rest;
 
 #if SMOOTH
@@ -160,7 +161,7 @@ __kernel void cross_entropy_registers(__global const uint4 *x, __global const in
   const float mean = join_sum(totals, sum4(plain)) / (float)(VECTORS * LANES);
 #endif
 
-  /* Rows that are ignored, of a target that is no class, or with a NaN or infinity. */
+  /* Rows that are ignored, that have an invalid target, or that contain a NaN or infinity. */
   if (!keep || !inside || !(fabs(all) <= FLT_MAX)) {
 #if DTYPE == 0
     const uint fill = keep ? 0x7fc00000u : 0u;
@@ -178,7 +179,7 @@ __kernel void cross_entropy_registers(__global const uint4 *x, __global const in
 #endif
   if (l == owner) {
     const float e = EXP2(fma(chosen, LOG2_E, -top));
-    /* The item that wrote the target's element writes it again. */
+    /* The item that owns the target's element writes it again. */
     ST(gradients, target, fma(e, factor, -even) - (1.0f - smoothing) * by);
 #if SMOOTH
     loss[row] = (1.0f - smoothing) * (largest - chosen + rest) + smoothing * (rest - mean);

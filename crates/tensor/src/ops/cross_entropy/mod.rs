@@ -1,7 +1,7 @@
-//! Cross entropy between logits and class numbers, in one pass over the logits each way.
+//! Cross entropy between logits and class numbers, with one pass over the logits in the forward and one in the backward.
 //!
-//! The forward keeps one number a row, the log of the sum of exponentials; probabilities are never stored. The host reads nothing.
-//! Where a GPU's work-group can hold a row, the forward makes the gradient too, and the logits are read once in all (`held`).
+//! The forward stores one value per row, the logarithm of the sum of exponentials. Probabilities are never stored, and the host reads nothing. If a
+//! GPU's work-group can hold a row, the forward also computes the gradient, and the logits are read only once (`held`).
 
 use super::prelude::*;
 use crate::tape::detects_anomaly;
@@ -14,15 +14,15 @@ static KERNEL: Kernel = Kernel::new("cross_entropy", cl_file!("cross_entropy.cl"
     .tune(&[("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// How the losses of the rows become the result.
+/// Reduction of the rows' losses to the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// Their mean over the rows that are not ignored; NaN when all are.
+    /// Mean over the rows that are not ignored; NaN if all are ignored.
     #[default]
     Mean,
-    /// Their sum.
+    /// Sum.
     Sum,
-    /// One loss a row, 0 where ignored.
+    /// One loss per row, 0 if ignored.
     None,
 }
 
@@ -41,15 +41,15 @@ impl Reduction {
 /// Options of [`cross_entropy`]; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy {
-    /// Rows with this target count for nothing.
+    /// Rows with this target are ignored.
     pub ignore_index: Option<i32>,
     /// Share of the target's probability that is spread over all classes, from 0 to 1.
     pub label_smoothing: f32,
-    /// What becomes of the rows' losses.
+    /// Reduction of the rows' losses.
     pub reduction: Reduction,
-    /// The caller has no use for the values of the logits after the call: their gradient may take their memory. It does so only
-    /// for logits that an op made, that need a gradient, and whose memory no other tensor sees; no clone, view, or op that
-    /// saved them.
+    /// Whether the caller no longer needs the values of the logits after the call, so that their gradient may overwrite them. This happens only for
+    /// logits that an operation made and that need a gradient, if no other tensor shares their memory: no clone, no view, no operation that saved
+    /// them.
     pub overwrite_logits: bool,
 }
 
@@ -64,12 +64,12 @@ impl Default for CrossEntropy {
     }
 }
 
-/// logits `(.., V)`, targets `(..)` u32 or i32 → a scalar, or `(..)` without reduction. The result is f32 for every dtype.
-/// A target that is no class makes its row's loss and gradient NaN; nothing outside the row is read.
+/// Computes the cross entropy of logits `(.., V)` and targets `(..)` u32 or i32 → a scalar, or `(..)` without reduction. The result is f32 for
+/// every dtype. An invalid target makes its row's loss and gradient NaN; nothing outside the row is read.
 ///
 /// # Errors
-/// `Shape` when the targets have not the shape of the logits without its last axis; `DType` for logits that are no floats or
-/// targets that are no integers.
+/// `Shape` if the targets do not have the shape of the logits without its last axis; `DType` if the logits are not floats or the targets are not
+/// integers.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor, options: CrossEntropy) -> Result<Tensor> {
     check::float("cross_entropy", "logits", logits)?;
     check::indices("cross_entropy", "targets", targets)?;
@@ -92,35 +92,35 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor, options: CrossEntropy) -
     options.apply([logits, targets])
 }
 
-/// Work-items that add up the rows' losses on a GPU: one group does all of it.
+/// Work-items that add the rows' losses on a GPU, in one group.
 const MEAN_GROUP: usize = 1024;
 
 impl CrossEntropy {
-    /// What `ignore_index` is in kernels: a value that no target has stands for none.
+    /// Returns `ignore_index` for kernels; a value that no target can have stands for `None`.
     fn ignored(&self) -> i64 {
         self.ignore_index.map_or(i64::MIN, i64::from)
     }
 }
 
-/// What the forward keeps.
+/// Values that the forward saves.
 pub enum Saved {
-    /// Maximum and log of the sum of exponentials below it (R, 2), factor of the gradient (1).
+    /// Maximum, and logarithm of the sum of exponentials relative to it (R, 2); factor of the gradient (1).
     Rows(Tensor, Tensor),
-    /// The gradient for `dy` 1, and how it was made.
+    /// The gradient for `dy` 1, and the plan that computed it.
     Gradient(Tensor, Plan),
 }
 
 impl CrossEntropy {
-    /// Loss and gradient by `plan`.
+    /// Computes loss and gradient by `plan`.
     fn in_registers(&self, plan: Plan, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
-        // Asked of the logits as they came: what is made of them below shares their memory.
+        // Checked for the original logits, since tensors made from them below share their memory.
         let overwrite =
             self.overwrite_logits && logits.is_dense() && logits.is_unseen() && !detects_anomaly();
         let (y, dx) =
             registers::forward(self, plan, &logits.contiguous()?, &targets.contiguous()?, overwrite)?;
         Ok((y, Saved::Gradient(dx, plan)))
     }
-    /// Loss, and what its gradient takes from a second pass.
+    /// Computes the loss, and the values from which a second pass computes the gradient.
     fn rows(&self, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
         let (x, targets) = (logits.contiguous()?, targets.contiguous()?);
         let rows = x.shape().rows_cols().0; // x seen as (R, V)
@@ -139,13 +139,13 @@ impl CrossEntropy {
             }
         }
     }
-    /// lse (R, 2) and loss (R) of contiguous x `(R, V)`; targets are below `classes`.
+    /// Computes lse (R, 2) and loss (R) of contiguous x `(R, V)`; valid targets are below `classes`.
     fn losses(&self, [x, targets]: [&Tensor; 2], [lse, loss]: [&Tensor; 2], classes: usize) -> Result<()> {
         let n = x.shape().last();
         let launch = start("cross_entropy_fwd", x).read(x).read(targets).write(lse).write(loss);
         launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).scalar(classes).run()
     }
-    /// Gradients of contiguous x `(R, V)` for `dy`, one or (R), times `scale` (1), into dx, which may be x.
+    /// Computes the gradients of contiguous x `(R, V)` for `dy`, one or (R), times `scale` (1), into dx, which may be x.
     fn gradients(
         &self,
         [x, targets, lse]: [&Tensor; 3],
@@ -159,8 +159,8 @@ impl CrossEntropy {
         let launch = launch.scalar(x.shape().last()).scalar(self.ignored());
         launch.scalar(self.label_smoothing).scalar(step).scalar(classes).run()
     }
-    /// The mean of the losses (R) that are not ignored, and the inverse of their number (1). `dtype` is that of the logits,
-    /// whose kernels are built anyway.
+    /// Returns the mean of the losses (R) that are not ignored, and the inverse of their number (1). `dtype` is that of the logits, whose kernels
+    /// are compiled anyway.
     pub(super) fn mean(&self, loss: &Tensor, targets: &Tensor, dtype: DType) -> Result<(Tensor, Tensor)> {
         let (y, scale) = (loss.empty_f32([])?, loss.empty_f32([1])?);
         let device = loss.device();
@@ -171,8 +171,8 @@ impl CrossEntropy {
         launch.scalar(loss.count()).scalar(self.ignored()).run()?;
         Ok((y, scale))
     }
-    /// Losses (R) of the rows of contiguous logits `(R, V)` into `loss`; with `one`, a 1, the gradients of the losses' sum into
-    /// the logits' memory. Of the V, the first `classes` may be targets.
+    /// Computes the losses (R) of the rows of contiguous logits `(R, V)` into `loss`. With `one`, a tensor of 1, it also computes the gradients of
+    /// the losses' sum into the logits' memory. The first `classes` of V may be targets.
     pub(super) fn over_logits(
         &self,
         logits: &Tensor,
@@ -192,7 +192,7 @@ impl CrossEntropy {
     }
 }
 
-/// A launch with a work-group for each row of x `(R, V)`.
+/// Starts a launch with one work-group per row of x `(R, V)`.
 fn start(entry: &'static str, x: &Tensor) -> Launch<'static> {
     let (rows, n) = x.shape().rows_cols();
     let wg = row_group(&KERNEL, x.device(), n);
@@ -237,7 +237,7 @@ impl Op<2> for CrossEntropy {
             let rest = row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
             let mean = row.iter().map(|v| v - top).sum::<f64>() / row.len() as f64;
             let class = (target >= 0.0 && target < row.len() as f64).then(|| row[target as usize]);
-            // Without smoothing an infinite mean has no part in it.
+            // Without smoothing, an infinite mean must not contribute.
             let even = if s > 0.0 { s * (rest - mean) } else { 0.0 };
             losses.data[r] = class.map_or(f64::NAN, |x| (1.0 - s) * (top - x + rest) + even);
         }
@@ -250,9 +250,8 @@ impl Op<2> for CrossEntropy {
     }
     fn calls() -> Vec<Call> {
         let doc = "Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with \
-                   `reduction` \"none\". Rows whose target is `ignore_index` count for nothing; `label_smoothing` is the share of the target's \
-                   probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may take \
-                   the logits' memory.";
+                   `reduction` \"none\". Rows with target `ignore_index` are ignored; `label_smoothing` is the share of the target's probability \
+                   spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may overwrite the logits.";
         let call = Call::new("cross_entropy", doc).inputs(&["logits", "targets"]);
         let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
         vec![call.choice("reduction", &Reduction::NAMES).default("overwrite_logits", false).run(|a| {
@@ -311,8 +310,8 @@ impl Op<2> for CrossEntropy {
 mod tests {
     use super::*;
 
-    /// The text that GPUs run, with rows in registers alone and partly in local memory, with and without smoothing, with rows
-    /// that are ignored or NaN, in a buffer of its own and over the logits.
+    /// Tests the kernel for GPUs: rows only in registers and partly in local memory, smoothing or none, ignored rows and NaN, a separate buffer and
+    /// in place.
     #[test]
     fn held_rows_agree_with_two_passes() {
         let device = crate::suite::test_device().unwrap();
@@ -367,7 +366,7 @@ mod tests {
             assert_eq!(plan(65_536, DType::Bf16), Some(Plan { wg: 1024, in_registers: 8, kept: 0 }));
         }
         assert_eq!(plan(256, DType::F32), Some(Plan { wg: 32, in_registers: 2, kept: 0 }));
-        assert_eq!(plan(50_257, DType::Bf16), None, "rows do not start at whole vectors");
+        assert_eq!(plan(50_257, DType::Bf16), None, "rows do not start at multiples of a vector");
         assert_eq!(plan(256, DType::F16), None);
         assert_eq!(plan(1 << 20, DType::Bf16), None);
     }

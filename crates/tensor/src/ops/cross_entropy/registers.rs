@@ -1,44 +1,44 @@
-//! Loss and gradient from one read of the logits, for GPUs: a group holds its row on the way from the one to the other.
+//! Loss and gradient from one read of the logits, for GPUs: a group holds its row between the two computations.
 
 use super::{CrossEntropy, Reduction};
 use crate::ops::prelude::*;
 
 static KERNEL: Kernel = Kernel::new("cross_entropy_registers", cl_file!("cross_entropy_registers.cl"))
     .tune(&[("GROUP", &[512, 1024])])
-    // Two groups of 512 items, or one of 1024, fill a multiprocessor with 64 registers an item.
+    // Two groups of 512 items, or one of 1024, fill a multiprocessor with 64 registers per item.
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=64" } else { "" });
 
-/// Bytes of the vectors that rows lie in.
+/// Bytes of the vectors in which rows are held.
 const VECTOR: usize = 16;
-/// Vectors an item holds in registers at most: 32 of its 64 registers.
+/// Maximum number of vectors that an item holds in registers: 32 of its 64 registers.
 const IN_REGISTERS: usize = 8;
-/// Bytes of local memory that hold vectors at most: with the scratch of three reductions, 48 KiB.
+/// Maximum bytes of local memory for vectors; with the scratch of three reductions this gives 48 KiB.
 const KEPT_BYTES: usize = 40 << 10;
-/// Work-groups that scale a gradient at most.
+/// Maximum number of work-groups that scale a gradient.
 const SCALE_GROUPS: usize = 2048;
 
-/// How a row is shared out over registers and local memory.
+/// Division of a row between registers and local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub wg: usize,
-    /// Vectors an item has in registers.
+    /// Vectors per item in registers.
     pub in_registers: usize,
-    /// Those it has in local memory.
+    /// Vectors per item in local memory.
     pub kept: usize,
 }
 
 impl Plan {
-    /// For rows like those of `x`; `None` where they cannot be held or the gradient may not be rounded before `dy` is known.
+    /// Returns the plan for rows like those of `x`, or `None` if they do not fit or the gradient may not be rounded before `dy` is known.
     pub fn of(op: &CrossEntropy, x: &Tensor) -> Option<Self> {
         let fits =
             op.reduction != Reduction::None && !x.device().capabilities().is_cpu() && x.requires_grad();
         fits.then(|| Self::new(x)).flatten()
     }
 
-    /// For rows like those of `x`, by their size alone.
+    /// Returns the plan for rows like those of `x`, by their size alone.
     pub fn new(x: &Tensor) -> Option<Self> {
         let (rows, n) = x.shape().rows_cols();
-        // f16 gradients would fall below its smallest number before the loss scale, which is dy, has lifted them.
+        // f16 gradients would underflow before the loss scale, which is dy, is applied.
         if x.dtype() == DType::F16 || rows == 0 || n == 0 || !(n * x.dtype().size()).is_multiple_of(VECTOR) {
             return None;
         }
@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// The scalar loss, and the gradient for `dy` 1: in the memory of `x` if `overwrite`.
+/// Computes the scalar loss, and the gradient for `dy` 1, in the memory of `x` if `overwrite`.
 pub(super) fn forward(
     op: &CrossEntropy,
     plan: Plan,
@@ -85,7 +85,7 @@ pub(super) fn forward(
     Ok((y, dx))
 }
 
-/// The losses (R) of the rows of x, and their gradients times `scale` (1) in dx, which may be x. Targets are below `classes`.
+/// Computes the losses (R) of the rows of x, and their gradients times `scale` (1) in dx, which may be x. Valid targets are below `classes`.
 pub(super) fn rows_into(
     op: &CrossEntropy,
     plan: Plan,
@@ -104,7 +104,7 @@ pub(super) fn rows_into(
     launch.scalar(op.ignored()).scalar(op.label_smoothing).scalar(classes).scalar(0u32).run()
 }
 
-/// The gradient for `dy`, in the memory of that for 1.
+/// Computes the gradient for `dy` in the memory of the gradient for 1.
 pub(super) fn backward(plan: Plan, dx: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let vectors = dx.count() * dx.dtype().size() / VECTOR;
     let groups = vectors.div_ceil(plan.wg).min(SCALE_GROUPS);

@@ -1,9 +1,10 @@
-/* cumsum: sums of a row up to and with each element.
+/* cumsum: sums of a row up to and including each element.
  *
- * x, y (R, N) T: y[r, i] = x[r, 0] + .. + x[r, i], from the end on with REVERSE. A sum is a pair of floats, the sum and what rounding took
- * from it (TwoSum, Knuth 1969; Ogita, Rump and Oishi 2005), so its error does not grow with N; pairs are added up once, when they are stored.
- * Work-groups take rows in turn, WG neighbours of a row at a time: a scan of these in local memory (Hillis and Steele 1986) behind the sum of
- * those before. Defines: REVERSE. Tuned: WG, a power of two. Local memory: 4 WG words.
+ * x, y (R, N) T: y[r, i] = x[r, 0] + .. + x[r, i], or from the end with REVERSE. A sum is a pair of floats, the sum and its rounding error
+ * (TwoSum, Knuth 1969; Ogita, Rump and Oishi 2005), so its error does not grow with N; the two are added when they are stored. Work-groups
+ * process rows in turn, WG adjacent elements at a time: a scan of these in local memory (Hillis and Steele 1986), added to the sum of the
+ * previous ones.
+ * Defines: REVERSE. Tuned: WG, a power of two. Local memory: 4 WG words.
  * Ceiling: x read and y written once.
  */
 #ifndef REVERSE
@@ -11,7 +12,7 @@
 #endif
 #define AT(i) (REVERSE ? n - 1 - (i) : (i))
 
-/* a + b. The rounding error of a NaN or an infinite sum counts as 0. */
+/* Adds a + b. The rounding error of a NaN or an infinite sum counts as 0. */
 static inline float2 added(float2 a, float2 b) {
   const float sum = a.x + b.x, of_b = sum - a.x;
   const float lost = (a.x - (sum - of_b)) + (b.x - of_b);

@@ -1,11 +1,11 @@
-//! Sums of all elements of an axis up to each.
+//! Cumulative sums along an axis.
 
 use super::prelude::*;
 
 static KERNEL: Kernel =
     Kernel::new("cumsum", cl_file!("cumsum.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
-/// Over the last axis; see [`Tensor::cumsum`].
+/// Operation over the last axis; see [`Tensor::cumsum`].
 #[derive(Clone)]
 pub struct CumSum;
 
@@ -41,7 +41,8 @@ impl Op<1> for CumSum {
         Array::new(x.shape.clone(), x.rows().flat_map(sums).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Sums of all elements of an axis up to and with each. Rounding errors are carried along, so the error does not grow with the length.";
+        let doc = "Cumulative sums: of all elements of an axis up to and including each. Rounding errors are compensated, so the error does not \
+                   grow with the length.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].cumsum(a.get("axis")?))]
     }
@@ -60,11 +61,11 @@ impl Op<1> for CumSum {
 }
 
 impl Tensor {
-    /// Sums of all elements of an axis up to and with each, of the same shape. They are f32 whose rounding errors are carried along, so the
-    /// error does not grow with the length of the axis.
+    /// Returns the cumulative sums along an axis: of all elements up to and including each, in the same shape. They are f32 with compensated
+    /// rounding errors, so the error does not grow with the length of the axis.
     ///
     /// # Errors
-    /// `Shape` where there is no such axis; `DType` when x is not of floats.
+    /// `Shape` if the axis does not exist; `DType` if x does not have a float type.
     pub fn cumsum(&self, axis: isize) -> Result<Self> {
         let axis = self.shape().axis("cumsum", axis)?.cast_signed();
         let last = -1;
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// A million positive numbers: a plain sum of f32 is off by 8e-5 of the largest.
+    /// Tests a million positive numbers: a plain f32 sum has an error of 8e-5 of the largest.
     #[test]
     fn a_million_numbers_are_summed_to_the_last_digit() {
         let data: Vec<f32> =

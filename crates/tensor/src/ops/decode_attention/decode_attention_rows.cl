@@ -1,31 +1,31 @@
-/* What both texts of decode_attention share: the step that they compute, its sizes, and what happens to queries and new keys before.
+/* Shared parts of the decode_attention kernels: the formula, the sizes, and the preparation of queries and new keys.
  *
- * T_LEN new tokens of each text come to a cache of keys and values that holds those of the tokens before, whose number lies in
- * device memory: p = position[position_off + b * position_step].
- *   q, k, v   of the new tokens from qkv; with QK_NORM, q and k of each head go through a root mean square norm (factor gamma, or
+ * T_LEN new tokens of each text are added to a cache with the keys and values of the earlier tokens. Their number is in device memory: p =
+ * position[position_off + b * position_step].
+ *   q, k, v   the new tokens' parts of qkv; with QK_NORM, q and k of each head go through a root-mean-square norm (factor gamma, or
  *             1 + gamma with UNIT); with HALF > 0, their first 2 HALF elements are rotated by the angles of row p + t of the tables
  *   cache     k and v of token t are written to row p + t
- *   o         softmax(scale * q keysᵀ) values over rows 0 to p + t, or of those the last WINDOW; with SOFTCAP scores are
+ *   o         softmax(scale * q keysᵀ) values over rows 0 to p + t, or over the last WINDOW of them; with SOFTCAP scores are
  *             cap * tanh(score / cap)
- * Rows. The GROUP = H / KH query heads that share a key head are laid into one list of T_LEN * GROUP rows, row = t*GROUP + g.
- * A token that has no room, p + t >= room, is not written, and its result is NaN.
+ * Rows: the GROUP = H / KH query heads that share a key head form one list of T_LEN * GROUP rows, row = t*GROUP + g. A token without room, p + t
+ * >= room, is not written, and its result is NaN.
  *
  * qkv       (B, T_LEN, (H + 2 KH) D) T at qkv_off, rows qkv_t apart, texts qkv_b
  * cache     (B, room, 2 KH, D) T at cache_off, keys before values; texts cache_b apart, rows cache_s, heads cache_h
- * With PAGE the cache is (P, PAGE, 2 KH, D), pages cache_b apart, and row s of text b is row s % PAGE of page pages[b][s / PAGE]; room is PAGE
- * times the length of a line of pages. Two texts may share pages that neither writes.
- * With Q8 the last axis of the cache is a row in 8 bits (q8_row.cl), and new keys and values are rounded to it.
+ * With PAGE the cache is (P, PAGE, 2 KH, D), pages are cache_b apart, and row s of text b is row s % PAGE of page pages[b][s / PAGE]; room is
+ * PAGE times the number of pages per text. Two texts may share pages that neither of them writes.
+ * With Q8 the last axis of the cache is an 8-bit row (q8_row.cl), and new keys and values are rounded to it.
  * pages     (B, room / PAGE) uint at pages_off, lines pages_b apart, with PAGE
  * position  uint
  * cosines, sines  (at least room, HALF) f32, with HALF
  * gamma_q, gamma_k  (D) T, with QK_NORM, and eps
  * o         (B, T_LEN, H D) T, dense
- * part      (splits, B * KH, rows, D + 2) f32: the sums of a share of the keys without their common factor, the highest score and
+ * part      (splits, B * KH, rows, D + 2) f32: the sums over a share of the keys, without the common factor; the highest score; and
  *           the sum of exponentials
- * Shares. The keys that are seen are dealt to `splits` groups in whole blocks of BK; so the same bits come on every run.
+ * Shares: the visible keys are divided between `splits` groups in whole blocks of BK, so every run gives the same bits.
  *
- * Defines: D (1 to 256), GROUP, T_LEN, HALF, QK_NORM, UNIT, WINDOW (0 for all), SOFTCAP, DTYPE, ROWS (of the list, that a group takes), PAGE (0
- * for a cache without pages), Q8.
+ * Defines: D (1 to 256), GROUP, T_LEN, HALF, QK_NORM, UNIT, WINDOW (0: all keys), SOFTCAP, DTYPE, ROWS (of the list, per group), PAGE (0: a
+ * cache without pages), Q8.
  */
 #ifndef D
 #define D 64
@@ -63,7 +63,7 @@
 #define ALL_ROWS (T_LEN * GROUP)
 #define CHUNKS_OF_ROWS ((ALL_ROWS + ROWS - 1) / ROWS)
 #define PART (D + 2)
-/* The highest score of no keys: above -FLT_MAX, so that a masked score gives 0 even where nothing was seen yet. */
+/* Initial maximum score, above -FLT_MAX: a masked score gives 0 even if no key was visible yet. */
 #define NEG (-FLT_MAX)
 #define NONE (0.97f * NEG)
 #define LOG2_E 1.44269504f
@@ -99,14 +99,14 @@
 #define FIRST_ROW(b) ((b)*cache_b)
 #define PAGES_OF(b)
 #endif
-/* What the cache consists of. */
+/* Element type of the cache. */
 #if Q8
 typedef uint C;
 #else
 typedef T C;
 #endif
 
-/* Keys that are seen: from `first` on, `end` of them with those before; a share of them is from + [0, keys). */
+/* Visible keys are [first, end). The first of the T_LEN new tokens is at p, and `fits` of them have room. */
 typedef struct {
   int p, fits, first, end;
 } seen_t;
@@ -125,13 +125,13 @@ static inline seen_t seen_of(__global const uint *position, uint step, ulong b, 
   return s;
 }
 
-/* Keys of a share, in whole blocks of `block`. */
+/* Returns the keys per share, in whole blocks of `block`. */
 static inline int share_of(seen_t s, int splits, int block) {
   const int blocks = (s.end - s.first + block - 1) / block;
   return (blocks + splits - 1) / splits * block;
 }
 
-/* Whether query t of the new tokens sees key s. */
+/* Returns whether query t of the new tokens sees key s. */
 static inline int sees(seen_t seen, int t, int s) {
 #if WINDOW
   if (s < seen.p + t + 1 - WINDOW) return 0;
@@ -139,7 +139,7 @@ static inline int sees(seen_t seen, int t, int s) {
   return s <= seen.p + t;
 }
 
-/* A number as T holds it. */
+/* Rounds a number to T. */
 static inline float stored(float x) {
 #if DTYPE == 1
   ushort h;

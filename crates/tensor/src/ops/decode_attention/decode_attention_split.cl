@@ -1,17 +1,17 @@
-/* One step of attention over a cache, for GPUs (Dao et al. 2023, "Flash-Decoding"): decode_attention_rows.cl says what is computed.
+/* One step of attention over a cache, for GPUs (Dao et al. 2023, "Flash-Decoding"); decode_attention_rows.cl has the formula.
  *
- * A group of WG items owns ROWS rows of the list of a text's key head and a share of the keys, WG of them at a time. For scores each item has
- * a key; for the sum of values the items stand in lines of LANES columns, which take the block's keys in turn, and join at the end. Shares are
- * multiples of SHARE keys, so that a short context is shared out as well.
+ * A group of WG items owns ROWS rows of a key head's list and a share of the keys, and processes WG keys at a time. For scores, each item has
+ * one key. For the sum of values, the items form lines of LANES columns, which process the block's keys in turn; the lines' sums are added at
+ * the end. Shares are multiples of SHARE keys, so that short contexts are divided too.
  *
- * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it ends the result, else it leaves a part; with LAST (NVIDIA
- *                        from sm_70 on) the group that finds that all other shares of its rows are done adds them up
- * decode_attention_join  adds the shares up in order: groups (CHUNKS_OF_ROWS, KH, B)
+ * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it stores the result, otherwise partial sums; with LAST (NVIDIA
+ *                        from sm_70 on) the last group to finish among the shares of its rows adds them
+ * decode_attention_join  adds the shares in order: groups (CHUNKS_OF_ROWS, KH, B)
  * tickets   int, with LAST: one for each text, key head and chunk of rows, 0 before and after
  *
- * Defines: those of decode_attention_rows.cl, VEC (4 where four elements of qkv and the cache can be moved at once, else 1), LAST. Tuned: WG.
+ * Defines: those of decode_attention_rows.cl, VEC (4 if four elements of qkv and the cache can be moved at once, otherwise 1), LAST. Tuned: WG.
  *
- * Ceiling: keys and values read once, the memory's bandwidth.
+ * Ceiling: memory bandwidth, with keys and values read once.
  */
 #ifndef VEC
 #define VEC 1
@@ -52,7 +52,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     , __global int *tickets
 #endif
 ) {
-  /* The rows' queries, then the new keys; with Q8 the new values behind them. */
+  /* The rows' queries, then the new keys; with Q8 then the new values. */
   __local float heads[(ROWS + (1 + Q8) * T_LEN) * DQ] __attribute__((aligned(16)));
   __local float probs[ROWS * WG];
   __local Part red[WG];
@@ -64,7 +64,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
   const seen_t seen = seen_of(position + position_off, position_step, b, room);
   const int share = share_of(seen, splits, SHARE), from = seen.first + (int)split * share, end = min(seen.end, from + share);
 #if LAST
-  /* Without keys there is no part, but one group has to write the result. */
+  /* Without visible keys there are no partial sums, but one group must write the result. */
   const int used = share > 0 ? (seen.end - seen.first + share - 1) / share : 1;
   if (split >= used) return;
 #else
@@ -190,12 +190,12 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 
-  /* The lines' sums, in order. */
+  /* Adds the lines' sums in order. */
   __global float *to = part + (((ulong)split * get_num_groups(2) + b) * kv_heads + h) * ALL_ROWS * PART;
   UNROLL for (int r = 0; r < ROWS; ++r) {
     const float whole = GROUP_SUM(scratch, sum[r]);
     const int t = (r0 + r) / GROUP, g = (r0 + r) % GROUP;
-    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    /* If all scores of a row are -infinity, the result is NaN, as the softmax of such a row. */
     const float by = used > 1 ? 1.0f : t >= seen.fits || whole == 0.0f ? NAN : 1.0f / whole;
     UNROLL for (int c = 0; c < PIECES; ++c) {
       barrier(CLK_LOCAL_MEM_FENCE);

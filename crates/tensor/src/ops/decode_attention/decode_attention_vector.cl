@@ -1,19 +1,19 @@
-/* One step of attention over a cache, for CPUs: decode_attention_rows.cl says what is computed.
+/* One step of attention over a cache, for CPUs; decode_attention_rows.cl has the formula.
  *
- * One work-item is a work-group and owns ROWS rows of the list of a text's key head and a share of the keys. It walks them BK at a time:
- * scores key by key, their exponentials in vectors of keys, then values by rows of the cache.
+ * One work-item is a work-group and owns ROWS rows of a key head's list and a share of the keys. It processes BK keys at a time: scores key by
+ * key, their exponentials in vectors of keys, then values by rows of the cache.
  *
- * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it ends the result, else it leaves a part
- * decode_attention_join  adds the shares up in order: groups (CHUNKS_OF_ROWS, KH, B)
+ * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it stores the result, otherwise partial sums
+ * decode_attention_join  adds the shares in order: groups (CHUNKS_OF_ROWS, KH, B)
  *
- * Design: Flash-Decoding (Dao et al. 2023): shares of the keys by group, joined by their maxima and sums; online softmax by blocks of keys.
- * Ceiling: keys and values read once, the memory's bandwidth.
+ * Design: Flash-Decoding (Dao et al. 2023): shares of the keys by group, combined by their maxima and sums; online softmax by blocks of keys.
+ * Ceiling: memory bandwidth, with keys and values read once.
  */
 #define BK 64
 #define DV ((D + VW - 1) / VW)
 #define DP (DV * VW)
 
-/* 2^x for x <= 0, within 2 ulp; 0 below -127; NaN stays NaN. The constant shifts the integer part into the low bits. */
+/* Computes 2^x for x <= 0, within 2 ulp; 0 below -127; NaN stays NaN. The constant shifts the integer part into the low bits. */
 static inline FV exp2_neg(FV x) {
   x = select(x, (FV)(-127.0f), x < (FV)(-127.0f));
   FV n = x + (FV)(12582912.0f);
@@ -26,7 +26,7 @@ static inline FV exp2_neg(FV x) {
   return AS_FV(AS_UV(p) + (AS_UV(n) << 23));
 }
 
-/* D elements as DV vectors, 0 beyond. */
+/* Loads D elements as DV vectors, 0 beyond. */
 static inline void load_row(FV *to, __global const T *p) {
   for (int c = 0; c < D / VW; ++c) to[c] = LDV(p, c * VW);
 #if D % VW
@@ -54,7 +54,7 @@ static inline void load_cached(FV *to, __global const uint *row) {
 #endif
 #endif
 }
-/* Rounds D elements, which the row takes if `kept`. */
+/* Rounds D elements to 8 bits, and stores them to the row if `kept`. */
 static inline void round_row(float *x, __global uint *row, int kept) {
   for (int g = 0; g < Q8_GROUPS; ++g) {
     const int end = min(D, 32 * g + 32);
@@ -79,7 +79,7 @@ static inline void round_row(float *x, __global uint *row, int kept) {
 #endif
 
 #if DTYPE != 0
-/* Numbers as T holds them. */
+/* Rounds numbers to T. */
 static inline FV stored_vector(FV x) {
 #if DTYPE == 1
   HV h;
@@ -91,7 +91,7 @@ static inline FV stored_vector(FV x) {
 }
 #endif
 
-/* A head of q or k in front of the product: normed, rotated, times `factor`. */
+/* Prepares a head of q or k for the product: normalizes it, rotates it, multiplies it by `factor`. */
 static inline void prepare(float *to, __global const T *from, int row, float factor ROTARY_ARGS
 #if QK_NORM
                            , __global const T *restrict gamma, float eps
@@ -242,7 +242,7 @@ __kernel void decode_attention(__global const T *qkv, __global C *cache, __globa
       to[D + 1] = sum[r];
       continue;
     }
-    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    /* If all scores of a row are -infinity, the result is NaN, as the softmax of such a row. */
     const float by = t >= seen.fits || sum[r] == 0.0f ? NAN : 1.0f / sum[r];
     for (int c = 0; c < DV; ++c) row[c] *= by;
     store_row(o + ((b * T_LEN + t) * kv_heads + h) * GROUP * D + g * D, row);

@@ -1,5 +1,5 @@
-//! A step of decoding: the queries of a few new tokens over a cache of keys and values, whose length lies in device memory. So a captured step
-//! can be replayed for every position. Norms of the heads, rotary positions and the writing of the cache are in the same launch.
+//! A decoding step of attention: queries of a few new tokens over a cache of keys and values. The cache's length is in device memory, so a captured
+//! step can be replayed for every position. The same launch normalizes the heads, applies rotary positions and writes the cache.
 
 mod samples;
 
@@ -24,72 +24,72 @@ static SPLIT: Kernel = Kernel::new("decode_attention_split", cl_file!("decode_at
     .requires(|device| device.max_group >= 64 && device.local_mem >= 32 << 10);
 static VARIANTS: Variants = Variants::new("decode_attention", &[&VECTOR, &SPLIT]);
 
-/// New tokens of a text at most.
+/// Maximum number of new tokens per text.
 pub const MOST_TOKENS: usize = 8;
 
-/// Rows, query heads of a key head over all new tokens, that a work-group takes at most: their sums are registers.
+/// Maximum rows of a work-group (query heads of a key head, over all new tokens). Their sums are in registers.
 const MOST_ROWS: usize = 8;
 
-/// Keys that a work-group should at least get before they are shared out, where a launch joins the shares.
+/// Minimum keys of a work-group before keys are divided, if a second launch combines the shares.
 const LEAST_KEYS: usize = 256;
 
-/// The same where the last group joins them: those of a hardware group.
+/// The same minimum if the last group combines the shares: the keys of one hardware group.
 const LEAST_KEYS_OF_LAST: usize = 32;
 
-/// Shares of the keys at most.
+/// Maximum number of shares of the keys.
 const MOST_SHARES: usize = 64;
 
-/// Counters for groups that add up the shares of others.
+/// Counters for groups that combine the shares of others.
 const TURNS: usize = 4096;
 
-/// What a decoder fixes about its attention.
+/// Settings of a decoder's attention that are the same for all steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecodeOptions {
     /// Query heads (H).
     pub heads: usize,
     /// Key and value heads (KH), which divide H.
     pub kv_heads: usize,
-    /// Factor of the scores; 1/√D when `None`.
+    /// Factor of the scores [default: 1/√D].
     pub scale: Option<f32>,
-    /// Keys that a query sees at most, its own among them (sliding window, Beltagy et al. 2020).
+    /// Maximum number of keys that a query sees, including its own (sliding window, Beltagy et al. 2020).
     pub window: Option<usize>,
-    /// A score s becomes `cap * tanh(s / cap)` (Gemma 2).
+    /// Soft cap: a score s becomes `cap * tanh(s / cap)` (Gemma 2).
     pub softcap: Option<f32>,
 }
 
-/// A root mean square norm of each query and each key head, before they are rotated.
+/// Root-mean-square norm of each query head and each key head, applied before rotation.
 #[derive(Clone, Copy)]
 pub struct HeadNorm<'a> {
-    /// (D).
+    /// Weight (D) of the queries' norm.
     pub query: &'a Tensor,
-    /// (D).
+    /// Weight (D) of the keys' norm.
     pub key: &'a Tensor,
     /// Added to the mean of squares.
     pub eps: f32,
-    /// Whether the factor is 1 + weight.
+    /// Whether the factor is 1 + weight instead of weight.
     pub unit_offset: bool,
 }
 
-/// Where new tokens go: their keys and values behind those of the tokens before.
+/// The cache and the position in it to which the new keys and values are written.
 #[derive(Clone, Copy)]
 pub struct CacheAt<'a> {
-    /// (B, S, 2 KH, D), keys before values; the last axis without gaps. Rows from the position on are written. With `pages` it is
-    /// (P, page, 2 KH, D). As u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
+    /// Rows (B, S, 2 KH, D), keys before values; the last axis is contiguous. Rows from the position on are written. With `pages` the shape is (P,
+    /// page, 2 KH, D). As u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
     pub rows: &'a Tensor,
-    /// u32 (1) or (B): the tokens before. With (1) all texts have as many.
+    /// Number of earlier tokens, u32 (1) or (B). With (1) all texts have the same number.
     pub position: &'a Tensor,
-    /// u32 (B, M): the pages of each text in their order, so S is M * page. Entries of pages that nothing is read from or written to may be any
-    /// below P.
+    /// Pages of each text in order, u32 (B, M), so S is M * page. Entries for unused pages may have any value below P.
     pub pages: Option<&'a Tensor>,
 }
 
-/// qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to [`MOST_TOKENS`], → `(B, T, H D)`. Token t of a text sees the rows of the cache
-/// before its position + t, and the new tokens up to itself, as the cache has them. `rotary` has cosines and sines (S or more, R/2) f32 of all positions: queries
-/// and keys are rotated as by [`rope`](super::rope::rope()). A token that the cache has no room for is not kept, and its result is NaN.
+/// Computes attention of T new tokens, 1 to [`MOST_TOKENS`]: qkv `(B, T, (H + 2 KH) D)`, their projection → `(B, T, H D)`.
+///
+/// Token t of a text sees the cache rows before its position, and the new tokens up to itself, as stored in the cache. `rotary` has cosines and
+/// sines (S or more, R/2) f32 of all positions: queries and keys are rotated as in [`rope`](super::rope::rope()). A token without room in the cache
+/// is not stored, and its result is NaN.
 ///
 /// # Errors
-/// `Shape` and `DType` where the parts do not fit each other; `Unsupported` for heads above 256, more tokens, and where a gradient is wanted: there is
-/// none.
+/// `Shape` and `DType` if the operands do not fit together; `Unsupported` for heads above 256, for more tokens, and if a gradient is recorded.
 pub fn decode_attention(
     qkv: &Tensor,
     cache: CacheAt<'_>,
@@ -115,15 +115,15 @@ pub fn decode_attention(
     Ok(o)
 }
 
-/// See [`decode_attention()`].
+/// Operation of [`decode_attention()`].
 #[derive(Clone)]
 pub struct DecodeAttention {
     options: DecodeOptions,
     /// Whether inputs 3 and 4 are cosines and sines.
     rotary: bool,
-    /// Where inputs 5 and 6 are factors of a norm: its eps, and whether the factor is 1 + those.
+    /// Set if inputs 5 and 6 are weights of a norm: its eps, and whether the factor is 1 + weight.
     norm: Option<(f32, bool)>,
-    /// Whether input 7 are pages.
+    /// Whether input 7 is a table of pages.
     paged: bool,
 }
 
@@ -133,14 +133,14 @@ struct Sizes {
     batch: usize,
     tokens: usize,
     size: usize,
-    /// Rows that a text can have.
+    /// Maximum number of rows of a text.
     room: usize,
     /// Rows of a page; 0 without pages.
     page: usize,
 }
 
 impl DecodeAttention {
-    /// One head, rotated.
+    /// Builds the operation for one rotated head.
     #[cfg(test)]
     pub(super) fn of_one_head() -> Self {
         let options = DecodeOptions { heads: 1, kv_heads: 1, scale: None, window: None, softcap: None };
@@ -180,7 +180,7 @@ impl DecodeAttention {
             check::indices(name, "pages", pages)?;
             if lines != batch || page == 0 {
                 return Err(Error::shape(format!(
-                    "{name}: pages {} of {page} rows, expected ({batch}, M) for qkv {}, of at least one row",
+                    "{name}: pages {} of {page} rows, expected ({batch}, M) for qkv {}, with at least one row per page",
                     pages.shape(),
                     qkv.shape()
                 )));
@@ -189,7 +189,7 @@ impl DecodeAttention {
         }
         if size > MAX_SIZE || tokens > MOST_TOKENS {
             return Err(Error::unsupported(format!(
-                "{name}: {tokens} new tokens and heads of {size}, at most {MOST_TOKENS} and {MAX_SIZE}"
+                "{name}: {tokens} new tokens and head size {size}, expected at most {MOST_TOKENS} and {MAX_SIZE}"
             )));
         }
         Ok(Sizes { batch, tokens, size, room, page })
@@ -204,7 +204,7 @@ impl DecodeAttention {
         let Sizes { batch, size, room, .. } = self.sizes(qkv, cache, pages)?;
         if cache.layout().strides.last() != Some(&1) && size > 1 {
             return Err(Error::shape(format!(
-                "{name}: the last axis of cache {} does not lie in order",
+                "{name}: the last axis of cache {} is not contiguous",
                 cache.shape()
             )));
         }
@@ -253,7 +253,7 @@ impl DecodeAttention {
         }
     }
 
-    /// The defines that all functions of both texts take.
+    /// Adds the defines of all functions in both kernels.
     fn defined(
         &self,
         kernel: &'static Kernel,
@@ -272,7 +272,7 @@ impl DecodeAttention {
 }
 
 impl DecodeAttention {
-    /// What angles, norms of heads and pages add to the launch.
+    /// Binds the tables of angles, head norms and pages.
     fn tables(
         &self,
         mut launch: Launch<'static>,
@@ -363,10 +363,10 @@ impl MultiOp<8, 2> for DecodeAttention {
         samples::reference(self, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "A step of decoding: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values \
-                   `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
-                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalised before that, and with \
-                   `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
+        let doc = "A decoding step: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 \
+                   KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
+                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalized before that, and with `pages`, \
+                   u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["qkv", "cache", "position"]);
         let call = call.optional_inputs(&["cosines", "sines", "query", "key", "pages"]);
         let call =
@@ -413,13 +413,13 @@ impl MultiOp<8, 2> for DecodeAttention {
     }
 }
 
-/// How the rows of a text's key head are dealt to work-groups.
+/// Division of the rows of a key head between work-groups.
 struct Group {
-    /// Items of a group; 1 where an item is one.
+    /// Items of a group; 1 if a group has a single item.
     items: usize,
     /// Rows of a group.
     rows: usize,
-    /// Groups that the rows take.
+    /// Number of groups for all rows.
     chunks: usize,
     /// All rows.
     all: usize,
@@ -434,7 +434,7 @@ impl Group {
         };
         let all = s.tokens * heads;
         let room = usize::try_from(device.capabilities().local_mem).unwrap_or(usize::MAX);
-        // Queries and new keys, a probability for each item and row, and two numbers for each item.
+        // Local memory: queries and new keys, a probability for each item and row, and two numbers for each item.
         let fresh = if in_8_bits { 2 * s.tokens } else { s.tokens };
         let bytes = |rows: usize| 4 * ((rows + fresh) * s.size.next_multiple_of(4) + (rows + 8) * items);
         let mut rows = all.min(MOST_ROWS);
@@ -443,7 +443,7 @@ impl Group {
         }
         Self { items, rows, chunks: all.div_ceil(rows), all }
     }
-    /// Fewer rows a group where shares of the keys alone leave units of a GPU without work: their keys come from its caches.
+    /// Reduces the rows per group if shares of the keys alone leave units of a GPU idle. The groups then read keys from the GPU's caches.
     fn fill(&mut self, device: &Device, pairs: usize, room: usize) {
         let (units, shares) = (units(device), (room / least_keys(device)).clamp(1, MOST_SHARES));
         while self.items > 1 && self.rows > 1 && pairs * self.chunks * shares * 2 <= units {
@@ -451,8 +451,8 @@ impl Group {
             self.chunks = self.all.div_ceil(self.rows);
         }
     }
-    /// Groups that share the keys: on GPUs as many as keep every unit busy. On CPUs they do not follow the number of cores, so that results
-    /// do not.
+    /// Returns the number of shares of the keys: on GPUs enough to keep every unit busy. On CPUs the number does not depend on the cores, so that
+    /// results do not.
     fn splits(&self, device: &Device, pairs: usize, room: usize) -> usize {
         let wanted = if self.items == 1 { 8 } else { units(device) };
         (wanted / (pairs * self.chunks)).min(room / least_keys(device)).clamp(1, MOST_SHARES)
@@ -465,7 +465,7 @@ impl Group {
     }
 }
 
-/// Whether the last group of a launch can read what others wrote.
+/// Returns whether the last group of a launch can read what other groups wrote.
 fn joins_itself(device: &Device) -> bool {
     device.capabilities().sm() >= Some(70)
 }
@@ -493,7 +493,7 @@ mod tests {
         Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
     }
 
-    /// A cache may be a part of something larger; what lies around it stays.
+    /// Tests that a cache may be a view of a larger tensor, whose other elements stay unchanged.
     #[test]
     fn rows_are_written_into_a_view_of_a_cache() {
         let device = test_device().unwrap();
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(changed, [12 + 2 + 4, 2 * 12 + 2 + 8]);
     }
 
-    /// Three new tokens where two have room, then none has.
+    /// Tests three new tokens with room for two, then with no room.
     #[test]
     fn tokens_without_room_are_not_kept_and_their_result_is_nan() {
         let device = test_device().unwrap();

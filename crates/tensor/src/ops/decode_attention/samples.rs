@@ -1,10 +1,10 @@
-//! The step in f64 on the host, and what it is tried on.
+//! Reference of the step in f64 on the host, and its samples.
 
 use super::{DecodeAttention, DecodeOptions};
 use crate::ops::paged_cache::{q8_input, q8_row, q8_row_of};
 use crate::ops::prelude::*;
 
-/// A head after norm and rotation.
+/// Returns a head after norm and rotation.
 fn prepared(
     op: &DecodeAttention,
     head: &[f64],
@@ -26,7 +26,7 @@ fn prepared(
     x
 }
 
-/// Queries, keys and values written out, one key after the other.
+/// Computes the step from explicit queries, keys and values, one key after the other.
 pub(super) fn reference(
     op: &DecodeAttention,
     [qkv, cache, position, cosines, sines, query, key, pages]: [&Array; 8],
@@ -37,7 +37,7 @@ pub(super) fn reference(
     let lines = if op.paged { pages.shape.last() } else { 1 };
     let room = lines * page;
     let (mut cache, mut out) = (cache.clone(), Vec::new());
-    // A row of the cache as numbers, and numbers into it.
+    // Read a row of the cache as numbers, and write numbers to a row.
     let read = |row: &[f64]| if last == size { row.to_vec() } else { q8_row(row, size) };
     let write = |row: &mut [f64], x: &[f64]| match last == size {
         true => row.copy_from_slice(x),
@@ -95,7 +95,7 @@ fn window(heads: usize, kv_heads: usize, window: usize) -> DecodeOptions {
     DecodeOptions { window: Some(window), ..plain(heads, kv_heads) }
 }
 
-/// Texts, new tokens, room, head size; tokens before.
+/// Builds a sample from texts, new tokens, room, head size, and the number of earlier tokens.
 fn made(
     options: DecodeOptions,
     [b, t, room, d]: [usize; 4],
@@ -119,7 +119,7 @@ fn made(
     Sample::new(op, inputs).sums(room).in_order()
 }
 
-/// The same in pages of `page` rows, those of each text in a line.
+/// Converts a sample to pages of `page` rows, with the pages of each text in a line.
 fn paged(
     mut sample: Sample<DecodeAttention, 8>,
     page: usize,
@@ -165,14 +165,14 @@ pub(super) fn all() -> Vec<Sample<DecodeAttention, 8>> {
         made(plain(2, 2), [1, 1, 80, 7], 3, None, &[66.0]).named("odd heads").light(),
         made(plain(1, 1), [1, 1, 6, 1], 0, None, &[4.0]).named("heads of 1").light(),
         made(plain(2, 2), [0, 1, 9, 8], 0, None, &[5.0]).light(),
-        // A score of 4000 has rounding of 2e-4 in f32, and the exponential passes it on.
+        // A score of 4000 has a rounding error of 2e-4 in f32, which the exponential passes on.
         far.extreme().looser(2000.0).light(),
     ];
     all.extend(in_pages());
     all
 }
 
-/// Caches in pages, also in 8 bits.
+/// Returns samples with caches in pages, also in 8 bits.
 fn in_pages() -> [Sample<DecodeAttention, 8>; 6] {
     [
         paged(

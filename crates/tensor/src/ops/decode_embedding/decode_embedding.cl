@@ -1,12 +1,12 @@
-/* Vectors of new tokens: y[b, t] = scale * table[ids[b, t]] + positions[position[b * position_step] + t].
+/* Embeddings of new tokens: y[b, t] = scale * table[ids[b, t]] + positions[position[b * position_step] + t].
  *
  * table     (V, C) T; ids (B, T_LEN) uint, dense from ids_off on
- * positions (P, C) T, with PLACED; position uint from position_off on: the tokens before
+ * positions (P, C) T, with PLACED; position uint from position_off on: the number of earlier tokens
  * y         (B, T_LEN, C) T
- * Items of dimension 0 take every get_global_size(0)-th vector of a row, those of dimension 1 rows. An id outside the table and a place
- * outside the positions give NaN.
+ * Items of dimension 0 process every get_global_size(0)-th vector of a row, those of dimension 1 rows. An id outside of the table and a position
+ * outside of the positions give NaN.
  *
- * Ceiling: three rows moved: a launch.
+ * Ceiling: launch latency, since only three rows are moved.
  */
 #ifndef PLACED
 #define PLACED 0

@@ -1,4 +1,4 @@
-//! Vectors of new tokens for a step of decoding, whose places in their texts lie in device memory.
+//! Embeddings of new tokens for a decoding step, whose positions are in device memory.
 
 use super::map::row_grid;
 use super::prelude::*;
@@ -9,11 +9,11 @@ static KERNEL: Kernel = Kernel::new("decode_embedding", cl_file!("decode_embeddi
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// table `(V, C)`, ids `(B, T)` u32 → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` are a table `(P, C)` of places
-/// and the tokens before, u32 `(1)` or `(B)`. An id or a place outside of its table gives NaN.
+/// Computes `scale * table[ids] + positions[position + t]` `(B, T, C)` for table `(V, C)` and ids `(B, T)` u32. `positions` are a table `(P, C)` of
+/// position embeddings and the number of earlier tokens, u32 `(1)` or `(B)`. An id or a position outside of its table gives NaN.
 ///
 /// # Errors
-/// `Shape` and `DType` where the parts do not fit each other; `Unsupported` where a gradient is wanted: there is none.
+/// `Shape` and `DType` if the operands do not fit together; `Unsupported` if a gradient is recorded, which this operation does not have.
 pub fn decode_embedding(
     table: &Tensor,
     ids: &Tensor,
@@ -29,11 +29,11 @@ pub fn decode_embedding(
     op.apply([table, ids, places, position])
 }
 
-/// See [`decode_embedding()`].
+/// Operation of [`decode_embedding()`].
 #[derive(Clone)]
 pub struct DecodeEmbedding {
     pub(super) scale: f32,
-    /// Whether inputs 2 and 3 are places and the tokens before.
+    /// Whether inputs 2 and 3 are position embeddings and the number of earlier tokens.
     pub(super) placed: bool,
 }
 
@@ -116,8 +116,8 @@ impl Op<4> for DecodeEmbedding {
         Array::new([ids.shape.dims(), &[c]].concat(), ids.data.iter().enumerate().flat_map(row).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Vectors of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` \
-                   `(P, C)` are places and `position`, u32 `(1)` or `(B)`, the tokens before. No gradient.";
+        let doc = "Embeddings of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where \
+                   `positions` `(P, C)` are position embeddings and `position`, u32 `(1)` or `(B)`, the number of earlier tokens. No gradient.";
         let call =
             Call::new(Self::NAME, doc).inputs(&["table", "ids"]).optional_inputs(&["positions", "position"]);
         vec![call.default("scale", 1.0).run(|a| {

@@ -1,17 +1,17 @@
-//! Whether a step in one launch is what several launches made of the same token.
+//! Comparison of a single-launch step with a step of several launches for the same token.
 
 use super::DecodeStep;
 use crate::ops::prelude::*;
 
-/// So much more than rounding explains on average is wrong.
+/// Differences above this multiple of the expected rounding error are reported as wrong.
 const MARGIN: f64 = 3.0;
-/// Logits that differ by this share of their size show that the kernel itself is wrong, whatever the model.
+/// Relative error of the logits above which the kernel itself is wrong, for any model.
 const BROKEN: f64 = 0.2;
 
-/// What a step makes of a token of each text.
+/// Results of a step for one text.
 struct Made {
     logits: Vec<f32>,
-    /// Of each layer the token's keys and values (2 KH, D).
+    /// The token's keys and values (2 KH, D) in each layer.
     rows: Vec<Vec<f32>>,
 }
 
@@ -21,7 +21,7 @@ impl Made {
     }
 }
 
-/// Distance of two vectors.
+/// Returns the Euclidean distance of two vectors.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
 }
@@ -30,31 +30,31 @@ fn size(a: &[f32]) -> f64 {
     a.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// A share of what it is a share of; of nothing only nothing is a small one.
+/// Returns the ratio `off / of`; 0 / 0 counts as 0.
 fn share(off: f64, of: f64) -> f64 {
     if off > 0.0 || off.is_nan() { off / of } else { 0.0 }
 }
 
 impl DecodeStep {
-    /// Whether its logits, and the keys and values that it writes, are those that a step of several launches made of the same token: `expected`, and
-    /// the caches' rows of `position`. What differs by more than rounding explains is told in a warning. The first time on
-    /// a device a launch that does not end is found out and the kernel left from then on.
+    /// Returns whether this step agrees with a step of several launches for the same token: in its logits (`expected`), and in the keys and values
+    /// of the caches' rows at `position`. A warning reports differences beyond rounding. The first call on a device also tests that a launch ends;
+    /// if it does not, the kernel is not used from then on.
     pub fn agrees(&self, input: &Tensor, position: &Tensor, expected: &Tensor) -> bool {
         let device = input.device();
         // A damaged model says nothing about the kernel.
         let sound = |all: &Vec<Made>| !all.is_empty() && all.iter().all(Made::is_finite);
         let Some(expected) = self.made(position, expected).ok().filter(sound) else { return false };
         let run = || self.run(input, position).and_then(|logits| self.made(position, &logits));
-        // A proof holds for the kernel, whatever the model; each model is compared besides.
+        // The proof applies to the kernel, whatever the model. Each model is compared in addition.
         let proof = || {
             let got = run()?;
             let off = |(got, expected): (&Made, &Made)| {
                 share(distance(&got.logits, &expected.logits), size(&expected.logits))
             };
-            // NaN is the largest.
+            // Treat NaN as the largest value.
             let all = got.iter().zip(&expected).map(off);
             let off = all.fold(0.0, |most, off| if off <= most { most } else { off });
-            // Not `>`: NaN is wrong too.
+            // `<=` is false for NaN, which is also wrong.
             let near = off <= BROKEN;
             if near {
                 Ok(())
@@ -71,13 +71,13 @@ impl DecodeStep {
         };
         let near = worst.0 <= MARGIN;
         tracing::debug!(
-            "a step of one launch differs by {:.2} times what rounding explains, in {}",
+            "the single-launch step differs by {:.2} times the expected rounding error, in {}",
             worst.0,
             worst.1
         );
         if !near {
             tracing::warn!(
-                "a step is several launches: that of one launch differs by {:.1} times what rounding explains in {}",
+                "using several launches per step: the single-launch step differs by {:.1} times the expected rounding error in {}",
                 worst.0,
                 worst.1
             );
@@ -85,7 +85,7 @@ impl DecodeStep {
         near
     }
 
-    /// Of each text that the caches have room for.
+    /// Collects the results of each text that the caches have room for.
     fn made(&self, position: &Tensor, logits: &Tensor) -> Result<Vec<Made>> {
         let positions = position.to_u32()?;
         let pages = self.pages.as_ref().map(Tensor::to_u32).transpose()?;
@@ -111,20 +111,20 @@ impl DecodeStep {
         Ok(made)
     }
 
-    /// The worst of all texts.
+    /// Returns the largest difference of all texts.
     fn worst_of_all(&self, got: &[Made], expected: &[Made]) -> (f64, String) {
         let all = got.iter().zip(expected).map(|(got, expected)| self.worst(got, expected));
-        // NaN is the worst.
+        // NaN is the largest.
         all.reduce(|a, b| if b.0 <= a.0 || a.0.is_nan() { a } else { b }).unwrap_or_default()
     }
 
-    /// The largest difference in units of what rounding explains at that depth, and where it is. Rounding errors of the parts of all layers before
-    /// add up as independent ones do.
+    /// Returns the largest difference, in units of the rounding error expected at that depth, and its location. Rounding errors of earlier layers
+    /// are assumed to be independent.
     fn worst(&self, got: &Made, expected: &Made) -> (f64, String) {
         let explained = |parts: usize| self.rounding * (1.0 + parts as f64).sqrt();
         let mut worst: (f64, String) = (0.0, String::new());
         let mut note = |off: f64, place: &dyn Fn() -> String| {
-            // NaN is the worst.
+            // NaN is the largest.
             if !worst.0.is_nan() && (off.is_nan() || off > worst.0) {
                 worst = (off, place());
             }
@@ -134,7 +134,7 @@ impl DecodeStep {
             let width = half / self.kv_heads.max(1);
             for (name, range) in [("keys", 0..half), ("values", half..expected.len())] {
                 let (got, expected) = (&got[range.clone()], &expected[range]);
-                // Of a head, as a share of what heads are on average.
+                // Error of a head, relative to the average size of the heads.
                 let usual = size(expected) / (self.kv_heads as f64).sqrt();
                 let heads = got.chunks(width).zip(expected.chunks(width)).enumerate();
                 for (head, (got, expected)) in heads {

@@ -1,4 +1,4 @@
-//! A small Llama-like model through the kernel beside the same in f64: for `netcl doctor` and tests.
+//! A small Llama-like model, computed by the kernel and in f64: for `netcl doctor` and tests.
 
 use super::{DecodeStep, Layer, MOST_TEXTS, Map, Model, Rows, Text};
 use crate::ops::gated::Gate;
@@ -6,7 +6,7 @@ use crate::ops::prelude::*;
 use crate::quant::{Activations, Blocks, Format};
 use crate::random::Generator;
 
-/// A matrix on the device as blocks in planes or dense, and its values.
+/// A matrix on the device, as blocks in planes or dense, and its values.
 struct Matrix {
     stored: Stored,
     values: Vec<f64>,
@@ -31,12 +31,12 @@ impl Matrix {
     }
 }
 
-/// The name of the format of a layer's map; `None`: dense. Values have one of their own where `v` has.
+/// Returns the block format of a layer's map, or `None` for a dense map. With a format for `v`, values have a separate one.
 pub(super) type Choose = fn(&str, usize) -> Option<&'static str>;
-/// How blocks come to the device.
+/// Uploads blocks to the device.
 pub(super) type Make = fn(&Device, &'static Format, [usize; 2], &[u8]) -> Result<Blocks>;
 
-/// What a model is made from.
+/// Settings from which a model is built.
 pub(super) struct Net {
     pub(super) device: Device,
     pub(super) text: Text,
@@ -44,9 +44,9 @@ pub(super) struct Net {
     pub(super) from: Generator,
     pub(super) choose: Choose,
     pub(super) make: Make,
-    /// With biases and norms of heads.
+    /// Whether the model has biases and head norms.
     pub(super) biased: bool,
-    /// Texts of a step.
+    /// Number of texts in a step.
     pub(super) texts: usize,
 }
 
@@ -67,7 +67,7 @@ impl Net {
     fn tensor(&self, dims: &[usize], values: &[f32]) -> Result<Tensor> {
         Tensor::from_f32(&self.device, dims.to_vec(), values, self.dtype)
     }
-    /// Embeddings of a random token of each text.
+    /// Draws the embedding of a random token for each text.
     pub(super) fn tokens(&mut self) -> Result<Tensor> {
         let values = self.values(self.texts * WIDTH, 1.0);
         self.tensor(&[self.texts, WIDTH], &values)
@@ -113,7 +113,7 @@ struct Kept {
     values: Vec<Vec<f64>>,
 }
 
-/// One token of a text through a layer, in f64.
+/// Computes one token of a text through a layer, in f64.
 fn layer(x: &mut [f64], l: &mut Exact, text: usize, angles: &[f64]) {
     let mut qkv = l.maps[0].times(&normed(x, &l.gammas[0]));
     if let Some(extra) = &l.extra {
@@ -151,7 +151,7 @@ fn layer(x: &mut [f64], l: &mut Exact, text: usize, angles: &[f64]) {
     x.iter_mut().zip(l.maps[3].times(&hidden)).for_each(|(x, y)| *x += y);
 }
 
-/// A layer's tensors that are no matrices.
+/// A layer's norms, biases and other tensors that are not matrices.
 struct Rest {
     norms: [Tensor; 2],
     bias: Tensor,
@@ -160,7 +160,7 @@ struct Rest {
 }
 
 impl Net {
-    /// Factors of a norm, on the device and exact.
+    /// Draws the weights of a norm, for the device and in f64.
     fn gamma(&mut self, n: usize) -> Result<(Tensor, Vec<f64>)> {
         let values: Vec<f32> = self.values(n, 0.1).into_iter().map(|v| 1.0 + v).collect();
         let tensor = self.tensor(&[n], &values)?;
@@ -170,7 +170,7 @@ impl Net {
 
     fn layer(&mut self, i: usize) -> Result<(Exact, Rest)> {
         let rows = (HEADS + 2 * KV) * SIZE;
-        // Values apart, as where their format is another.
+        // Values are a separate matrix if their format differs.
         let apart = if (self.choose)("v", i).is_some() { KV * SIZE } else { 0 };
         let maps = [
             self.matrix("qkv", i, [rows - apart, WIDTH])?,
@@ -192,12 +192,12 @@ impl Net {
     }
 }
 
-/// The rotation of pair i at position t.
+/// Returns the rotation angle of pair i at position t.
 fn angle(t: usize, i: usize) -> f64 {
     t as f64 * 100f64.powf(-2.0 * i as f64 / SIZE as f64)
 }
 
-/// A layer as the kernel takes it.
+/// Returns a layer in the form that the kernel takes.
 fn tensors<'a>(e: &'a Exact, rest: &'a Rest, biased: bool) -> Layer<'a> {
     let map = |rows| Map { rows: vec![rows], bias: None };
     let qkv = [Some(e.maps[0].rows()), e.extra.as_ref().map(Matrix::rows)].into_iter().flatten();
@@ -216,7 +216,7 @@ fn tensors<'a>(e: &'a Exact, rest: &'a Rest, biased: bool) -> Layer<'a> {
     }
 }
 
-/// A model on the device, as a step and in f64.
+/// A model as a step on the device and in f64.
 pub(super) struct Small {
     pub(super) step: DecodeStep,
     texts: usize,
@@ -263,8 +263,8 @@ impl Net {
 }
 
 impl Small {
-    /// The largest difference of the logits in round `t` from those in f64, relative to their root mean square. Text b begins in round b: before,
-    /// its logits have to be NaN.
+    /// Returns the largest difference of the logits in round `t` from those in f64, relative to their root mean square. Text b starts in round b:
+    /// before that, its logits must be NaN.
     pub(super) fn error(&mut self, x: &Tensor, t: usize) -> Result<f64> {
         let got = read(&self.run(x, t)?)?;
         let mut x = read(x)?;
@@ -285,20 +285,20 @@ impl Small {
         Ok(worst)
     }
 
-    /// Where the texts are in round `t`.
+    /// Returns the positions of the texts in round `t`.
     pub(super) fn positions(&self, device: &Device, t: usize) -> Result<Tensor> {
         let of = |text: usize| t.checked_sub(text).map_or(u32::MAX, |t| t as u32);
         let positions: Vec<u32> = (0..self.texts).map(of).collect();
         Tensor::from_u32(device, [self.texts], &positions)
     }
 
-    /// Logits (B, VOCAB) after x, the tokens of round `t`.
+    /// Computes the logits (B, VOCAB) after x, the tokens of round `t`.
     pub(super) fn run(&self, x: &Tensor, t: usize) -> Result<Tensor> {
         self.step.run(x, &self.positions(x.device(), t)?)
     }
 }
 
-/// Mixes of formats, as files have them and others.
+/// Mixes of formats: those of common files, and others.
 pub(super) const MIXES: [Choose; 4] = [
     |name, _| Some(if name == "head" { "Q6_K" } else { "Q4_0" }).filter(|_| name != "v"),
     |name, layer| Some(if name == "v" || name == "down" && layer == 1 { "Q6_K" } else { "Q4_K" }),
@@ -312,36 +312,36 @@ pub(super) const MIXES: [Choose; 4] = [
     },
 ];
 
-/// Runs the kernel where it runs: a model in each type, and quantised ones where quantised rows lie as it reads them. How many models that are. A
-/// kernel that computes something else, or does not end, is not used from then on.
+/// Runs the kernel on a device that supports it: one model per type, and quantized models if the device stores quantized rows as the kernel reads
+/// them. Returns the number of models. A kernel that gives wrong results or does not end is not used from then on.
 ///
 /// # Errors
-/// What is wrong.
+/// The first wrong result, or an earlier failure of the kernel's self-test.
 pub(crate) fn check(device: &Device) -> Result<usize> {
     let Some(text) = [Text::Ring, Text::Direct].into_iter().find(|text| text.runs_on(device, 1)) else {
         return Ok(0);
     };
     let one = check_texts(device, text, 1)?;
-    // Where it failed, such steps are several launches.
+    // If the kernel for several texts failed, such steps use several launches.
     Ok(one + if text.runs_on(device, MOST_TEXTS) { check_texts(device, text, MOST_TEXTS)? } else { 0 })
 }
 
 fn check_texts(device: &Device, text: Text, texts: usize) -> Result<usize> {
     let models: Vec<Case> = match texts {
         1 => models(text),
-        // A type and a mix of formats: what differs between types is not what differs between numbers of texts.
+        // One type and one mix of formats: differences between types do not depend on the number of texts.
         _ => models(text).into_iter().skip(1).step_by(2).take(2).collect(),
     };
     let (tuning, kernel) = (Tuning::of(device), text.kernel(texts));
     let mut first = Ok(());
-    // A hang shows with any model. All of them build kernels for longer than a test may take.
+    // Any model can show a hang, so the proof uses the first. All models together compile kernels for longer than a proof may take.
     let proven = tuning.proven(device, kernel, || {
         first = models.first().map_or(Ok(()), |model| run(device, text, texts, model));
         first.as_ref().copied().map_err(|e| Error::internal(e.message().to_owned()))
     });
     first?;
     if !proven {
-        return Err(Error::launch("decode_step: it failed its test earlier"));
+        return Err(Error::launch("decode_step: the kernel failed an earlier self-test"));
     }
     for model in models.iter().skip(1) {
         run(device, text, texts, model).inspect_err(|e| tuning.retire(device, kernel, e.message()))?;
@@ -349,13 +349,13 @@ fn check_texts(device: &Device, text: Text, texts: usize) -> Result<usize> {
     Ok(models.len())
 }
 
-/// A type, formats, biases with norms of heads or neither, and the largest error of logits relative to their size.
+/// Type, formats, whether the model has biases and head norms, and the maximum relative error of the logits.
 type Case = (DType, Choose, bool, f64);
 
 fn models(text: Text) -> Vec<Case> {
     let dense = [(DType::F32, 1e-5), (DType::F16, 2e-3), (DType::Bf16, 6e-3)];
     let dense = dense.map(|(dtype, bound)| (dtype, (|_, _| None) as Choose, dtype == DType::F16, bound));
-    // Activations of 8 bits: half a step of 1/127 of a group's largest, about 0.7 % of a normal value, in each of two layers' maps.
+    // Activations have 8 bits: half a step of 1/127 of a group's largest is about 0.7 % of a normal value, in the maps of each of two layers.
     let quantised = MIXES.into_iter().enumerate().map(|(i, choose)| (DType::F16, choose, i % 2 == 0, 3e-2));
     dense.into_iter().chain(quantised.filter(|_| text == Text::Ring)).collect()
 }
@@ -370,7 +370,7 @@ fn run(device: &Device, text: Text, texts: usize, (dtype, choose, biased, bound)
     for t in 0..5 {
         let x = net.tokens()?;
         let off = small.error(&x, t)?;
-        // NaN is wrong too.
+        // The comparison is false for NaN, which is also wrong.
         let near = off < *bound;
         if !near && !net.device.settings().no_results {
             let formats: Vec<&str> = ["qkv", "v", "out", "gate_up", "down", "head"]

@@ -1,4 +1,4 @@
-/* Where the next tokens go, how many of a context are not seen, and in how many shares the rest is taken. */
+/* Position of the next token, number of earlier positions outside of the window, and number of shares of the visible positions. */
 typedef struct {
   int position, unseen, splits;
 } Place;
@@ -74,7 +74,7 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
   const uint epochs = state[0] * (uint)LAYERS + 1u;
   int texts = 0;
   UNROLL for (int t = 0; t < TEXTS; ++t) texts += positions[t] >= 0;
-  if (texts == 0) { /* No row for any token's key: all groups end here. */
+  if (texts == 0) { /* No token has a row for its key: all groups end here. */
     for (int i = (int)get_global_id(0); i < TEXTS * VOCAB; i += (int)get_global_size(0)) ST(logits, i, NAN);
     return;
   }
@@ -103,7 +103,7 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
   TOKEN(0)
 #endif
 
-/* Of the group's rows of all texts, one text's behind another's, the row of item j. */
+/* Row of item j within the group's rows; the rows of all texts follow one another. */
 #define ROW(j) (TEXTS > 1 ? (j) % max(count, 1) : (j))
   for (int step = 0; step <= LAYERS * STAGES; ++step) {
     const int layer = step / STAGES, stage = step < LAYERS * STAGES ? step % STAGES : HEAD_STAGE;
@@ -115,11 +115,11 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
     const int window = 0;
 #endif
 #if BIASES
-    /* Of the item's first row; there are seldom more. */
+    /* Bias of the item's first row. Items seldom have more rows. */
     __global const T *bias = biases_of(biases, layer, stage);
     const float2 early = me->item < TEXTS * count ? bias_at(bias, stage, first + ROW(me->item)) : (float2)(0.0f);
 #endif
-    /* The input of each text. */
+    /* Loads the input of each text. */
     _Pragma("unroll 1") for (int t = 0; t < TEXTS; ++t) {
       TEXT(t)
 #if TEXTS > 1
@@ -153,7 +153,7 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
       }
 #endif
     }
-    /* The map. */
+    /* Multiplies by the map. */
     for (int index = 0, before = 0; index < PARTS; ++index) {
       const ulong part = maps[step * PARTS + index];
       const Rows r = rows_of(part, stage, n, index, before, me->group);
@@ -165,7 +165,7 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
 #endif
     }
     MEET();
-    /* What becomes of the sums. */
+    /* Completes the sums. */
     for (int j = me->item; j < TEXTS * count; j += ITEMS) {
       const int i = ROW(j), t = TEXTS > 1 ? j / count : 0, at = first + i;
       __local const float *sums_of = sums + t * SUMS;
@@ -199,11 +199,11 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
 #endif
       }
     }
-#if !RING /* items of a group that run one after the other do not wait for one another between barriers */
+#if !RING /* without RING, items run one after the other between barriers */
     MEET();
 #endif
     if (stage == 0) {
-      /* Shares that all texts have come first, so that groups have as many of them. */
+      /* Shares that all texts have come first, so that the groups have equal numbers of them. */
       for (int index = me->group; index < TEXTS * HEADS * SPLITS; index += GROUPS) {
         const int t = TEXTS > 1 ? index / HEADS % TEXTS : 0, unit = TEXTS > 1 ? index / (TEXTS * HEADS) * HEADS + index % HEADS : index;
         const Place place = place_of(positions[t], window);
@@ -228,9 +228,9 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
         else attend_to_nothing(me, unit, epoch);
       }
     }
-    /* Sums and input are read by all before the next stage overwrites them. */
+    /* All items have read sums and input before the next stage overwrites them. */
     MEET();
   }
-  /* All groups have read it: this one has words of every group's last layer. */
+  /* All groups have read `state`, since this group has received words of every group's last layer. */
   if (me->group == 0 && me->item == 0) state[0] += 1u;
 }

@@ -1,9 +1,9 @@
-/* Attention of one query head over a share of the context: a position for each LANES lanes, eight elements a lane. */
+/* Attention of one query head over a share of the context: LANES lanes process a position, eight elements each. */
 #define LANES (HEAD <= 8 ? 1 : HEAD <= 16 ? 2 : HEAD <= 32 ? 4 : HEAD <= 64 ? 8 : HEAD <= 128 ? 16 : 32)
 /* Whether a lane has elements. */
 #define USED(lane) (8 * LANES == HEAD || 8 * (lane) < HEAD)
 #define AT_ONCE (ITEMS / LANES)
-/* Positions that a lane asks for before the query is there. */
+/* Positions that a lane loads before the query is available. */
 #define EARLY 2
 typedef struct {
   float most, sum, out[8];
@@ -49,7 +49,7 @@ static inline void eight(Octet from, float *f) {
 #endif
 #endif
 }
-/* One position; scores are in units of log 2. */
+/* Adds one position to the online softmax; scores are in units of log 2. */
 static inline void see(Seen *seen, const float *query, const float *key, const float *value, int inside, float cap) {
   float score = 0.0f;
   UNROLL for (int j = 0; j < 8; ++j) score += query[j] * key[j];
@@ -69,20 +69,20 @@ typedef struct {
   __global const float *cosines, *sines; /* of the position */
   __global const T *norms;               /* of the layer, with QK_NORM */
   float scale, eps;
-  float cap; /* of scores, which `scale` has divided by it (CAPS) */
+  float cap; /* cap of the scores; `scale` includes the division by it (CAPS) */
 #if VARIED
-  int rotated, first; /* whether there is a rotation, the first position that is seen */
+  int rotated, first; /* whether there is a rotation; the first visible position */
 #endif
 #if PAGE
   __global const uint *pages; /* of the text */
 #endif
-  int kept; /* whether the token's key and value are */
+  int kept; /* whether the token's key and value are stored */
 } Attention;
 
-/* Shares of a context of which so many positions are seen. */
+/* Returns the number of shares for a context of `seen` visible positions. */
 static inline int shares(int seen) { return min(SPLITS, ((seen - 1) * 2 * HEAD * (int)sizeof(T) + SPLIT_BYTES) / SPLIT_BYTES); }
 
-/* Where the row of a position lies. */
+/* Returns the offset of a position's row. */
 static inline ulong row_at(const Attention *a, int position) {
   const ulong row = 2 * KV_HEADS * HEAD;
 #if PAGE
@@ -102,7 +102,7 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
   const int each = (position - first + splits) / splits, from = first + split * each, end = min(from + each, position + 1);
   const int lane = me->item % LANES, place = me->item / LANES;
   __global const T *keys = a->rows + kv * HEAD + 8 * lane, *rest = keys + KEYS;
-  /* The first positions are asked for while the query is not there yet. */
+  /* The first positions are loaded before the query is available. */
   Octet k[EARLY], v[EARLY];
   UNROLL for (int j = 0; j < EARLY; ++j) {
     const int p = from + place + j * AT_ONCE;
@@ -112,7 +112,7 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
       k[j] = octet(keys + row), v[j] = octet(rest + row);
     }
   }
-  /* Query, new key, new value: as they came, then rotated. */
+  /* Query, new key and new value: as received (`came`), then after norm and rotation (`made`). */
   __local float *came = me->scratch, *made = came + 3 * HEAD;
   const int own = position >= from && position < end;
   for (int i = me->item; i < (own ? 3 : 1) * HEAD; i += ITEMS) {
@@ -190,7 +190,7 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
     }
     see(&seen, query, key, value, p < end, a->cap);
   }
-  /* Positions of a warp, then of all warps. */
+  /* Combine the positions of a warp, then of all warps. */
   const float most = lanes_most(seen.most, 32), by = exp2(seen.most - most);
   seen.sum *= by;
   UNROLL for (int j = 0; j < 8; ++j) seen.out[j] *= by;
@@ -217,7 +217,7 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
   }
   MEET();
 }
-/* Words of a share that the context is too short for get this epoch too, so that none of an old one ever looks new. */
+/* Publishes zeros for an unused share of a short context, with this epoch, so that its words never have a stale epoch that matches a later one. */
 static inline void attend_to_nothing(const Self *me, int unit, uint epoch) {
   for (int i = me->item; i < HEAD; i += ITEMS) publish(me, W_HEADS + unit / HEADS * QUERIES + unit % HEADS * HEAD + i, 0.0f, epoch);
   for (int i = me->item; i < 2; i += ITEMS) publish(me, W_WEIGHT + 2 * unit + i, 0.0f, epoch);

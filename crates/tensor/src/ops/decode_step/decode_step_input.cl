@@ -1,20 +1,20 @@
-/* Work-items, the exchange, and the input of a stage as the maps read it. */
-/* What a work-item knows. */
+/* Work-items, the exchange between groups, and the input of a stage in the order in which the maps read it. */
+/* State of a work-item. */
 typedef struct {
   int item, lane, warp, group;
-  Input x;                /* of the text at hand, as `warps` and `words` */
+  Input x;                /* of the current text, like `warps` and `words` */
   __local float *sums;    /* results of the group's rows, of each text */
-  __local float *warps;   /* a number of each warp */
-  __local float *scratch; /* of attention */
+  __local float *warps;   /* one number per warp */
+  __local float *scratch; /* for attention */
   volatile __global Word *words;
   uint ring, full, empty, slot, phase; /* the ring: addresses in local memory, the next slot and its barriers' phase */
   const __local uchar *slots;
 } Self;
 
-/* The group's share of n rows. */
+/* Returns the first of the group's share of n rows. */
 static inline int share(int n, int group) { return (int)((uint)n * (uint)group / (uint)GROUPS); }
 
-/* Sum, or maximum, over 2, 4, 8, 16 or 32 neighbouring lanes. */
+/* Sum or maximum over 2, 4, 8, 16 or 32 adjacent lanes. */
 static inline float lanes_sum(float v, int lanes) {
   for (int m = 1; m < lanes; m <<= 1) v += swap_f(v, m);
   return v;
@@ -24,13 +24,13 @@ static inline float lanes_most(float v, int lanes) {
   return v;
 }
 
-/* The exchange. */
+/* The exchange: words with a value and an epoch. */
 #if EXACT
 static inline Word word_of(float v, uint epoch) { return (ulong)as_uint(v) | (ulong)epoch << 32; }
 static inline uint epoch_of(Word w) { return (uint)(w >> 32); }
 static inline float value_of(Word w) { return as_float((uint)w); }
 #else
-/* f16 has no more than 65504; beyond it a number stays there. */
+/* Values beyond 65504, the largest f16, are clamped. */
 static inline Word word_of(float v, uint epoch) {
   const float most = 65504.0f, kept = v > most ? most : v < -most ? -most : v;
   return (f16_bits_of(kept) & 0xffffu) | epoch << 16;
@@ -51,7 +51,7 @@ static inline Word wait1(const Self *me, int at, uint epoch) {
   while (epoch_of(v) != epoch) v = read1(me->words + at);
   return v;
 }
-/* The logarithm of what a head's share of the context weighs, in f32: of 16-bit words two. */
+/* Publishes the logarithm of a share's sum of exponentials, in f32. With 16-bit values this takes two words. */
 #if EXACT
 static inline void publish_weight(const Self *me, int at, float v, uint epoch) { publish(me, at, v, epoch); }
 static inline float wait_weight(const Self *me, int at, uint epoch) { return value_of(wait1(me, at, epoch)); }
@@ -66,7 +66,7 @@ static inline float wait_weight(const Self *me, int at, uint epoch) {
 }
 #endif
 
-/* Elements 4 i .. 4 i + 3 of a stage's input of k. All lanes of a warp call it; those behind the end with `inside` 0. */
+/* Stores elements 4 i .. 4 i + 3 of a stage's input of k. All lanes of a warp call it; lanes past the end pass `inside` 0. */
 static inline void put_input(const Self *me, int k, int i, float4 v, int inside) {
 #if QUANTISED
   const float most = lanes_most(fmax(fmax(fabs(v.x), fabs(v.y)), fmax(fabs(v.z), fabs(v.w))), 8);
@@ -88,10 +88,10 @@ static inline void put_input(const Self *me, int k, int i, float4 v, int inside)
 }
 
 #define EACH(k) ((k / 4 + ITEMS - 1) / ITEMS)
-/* Words that a work-item asks for before it looks at the first. */
+/* Words that a work-item requests before it checks the first one. */
 #define TOGETHER (EXACT ? 2 : 4)
 
-/* The input is k words of the exchange, times a factor for each element if there are `factors`. Sum of squares before the factors. */
+/* Reads a stage's input of k words from the exchange, multiplied by `factors` if given. Returns the item's sum of squares before the factors. */
 static inline float take(const Self *me, int at, int k, uint epoch, __global const T *factors) {
   float squares = 0.0f;
   for (int base = 0; base < k / 4; base += TOGETHER * ITEMS) {
@@ -118,7 +118,7 @@ static inline float take(const Self *me, int at, int k, uint epoch, __global con
   }
   return squares;
 }
-/* What goes into the first layer. */
+/* Input of the first layer. */
 typedef struct {
   __global const T *row, *place;
   float scale;
@@ -141,7 +141,7 @@ static inline float token1(const Token *t, int i) {
   return LD(t->row, i);
 #endif
 }
-/* The same of it as of words. */
+/* Reads the first layer's input like take() reads words. */
 static inline float take_vector(const Self *me, const Token *token, __global const T *factors) {
   float squares = 0.0f;
   for (int i = me->item; i < EACH(DIM) * ITEMS; i += ITEMS) {
@@ -157,7 +157,7 @@ static inline float take_vector(const Self *me, const Token *token, __global con
   return squares;
 }
 
-/* What the heads made of their shares of the context, weighted by the shares' sums of exponentials. */
+/* Combines the heads' results of their shares of the context, weighted by the shares' sums of exponentials. */
 static inline void take_heads(const Self *me, int splits, uint epoch) {
   for (int i = me->item; i < EACH(QUERIES) * ITEMS; i += ITEMS) {
     const int inside = i < QUERIES / 4;

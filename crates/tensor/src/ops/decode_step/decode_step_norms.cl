@@ -1,7 +1,8 @@
-/* The residual stream, and norms of what goes into a stage where they are not a factor of its sums. */
+/* The residual stream, and norms that cannot be applied as a factor of a stage's sums. */
 #if NORMED
-/* Mean and 1 / deviation of the DIM elements of which each item has every ITEMS-th four; of root mean squares the mean is 0. Of a layer norm first
- * those of each warp, from differences, then those of all. `warps` has room for two numbers a warp that nobody reads any more. */
+/* Returns mean and 1 / deviation of DIM elements, of which each item has every ITEMS-th four. For root-mean-square norms the mean is 0. For a
+ * layer norm, each warp computes its own moments from differences first, and these are then combined. `warps` must have room for two unused
+ * numbers per warp. */
 static inline float2 moments(const Self *me, __local const float4 *x, __local float *warps, float eps) {
   float mean = 0.0f, squares = 0.0f;
 #if LAYER_NORM
@@ -39,7 +40,7 @@ static inline float2 moments(const Self *me, __local const float4 *x, __local fl
 #endif
   return (float2)(mean, rsqrt(squares * (1.0f / DIM) + eps));
 }
-/* A norm's factors, and its shift, of the item's fours. */
+/* A norm's factors and shift for the item's fours. */
 typedef struct {
   float4 by[EACH(DIM)];
 #if LAYER_NORM
@@ -64,8 +65,8 @@ static inline float4 normed(float4 v, float2 of, const Gains *g, int j) {
   return v * of.y * g->by[j];
 #endif
 }
-/* What goes into stage 0, stage 2 or the head. `stream` keeps the residual stream as far as it is known, `came` what is added to it after its
- * norm (POST); of both each item has its own fours. */
+/* Computes the input of stage 0, stage 2 or the head. `stream` holds the residual stream so far, `came` a part's result, to which the norm after
+ * the part (POST) is applied. In both, each item has its own fours. */
 static inline void take_stream(const Self *me, __local float4 *stream, __local float4 *came, int step, uint epoch, const Token *token,
                                __global const T *norms, float residual, float eps) {
   const int layer = step / STAGES, second = step < LAYERS * STAGES && step % STAGES == 2, at = second ? X_MID : X_IN;

@@ -1,5 +1,9 @@
-/* A group's rows of a map, and what becomes of their sums. */
-/* One warp's sums of one or two rows. */
+/* A group's rows of a map, and their sums.
+ *
+ * A map has up to PARTS matrices. Each group owns a share of their rows (Rows). A warp multiplies one or two rows at a time by the stage's input
+ * in local memory (planes_dot.cl) and stores the sums in `sums`. With RING, one lane of an additional warp copies the rows through the ring
+ * ahead of the products. Defines and types are those of decode_step_sm90.cl and decode_step_input.cl. */
+/* Stores a warp's sums of one or two rows. */
 static inline void keep_sums(const Self *me, int at, Sums sum, int two) {
   UNROLL for (int t = 0; t < TEXTS; ++t) {
     if (two) {
@@ -15,7 +19,7 @@ static inline void keep_sums(const Self *me, int at, Sums sum, int two) {
 }
 
 #if BIASES
-/* The biases of a stage's map, 0 where it has none, and those of row i; of a gated map also of the row that is multiplied with it. */
+/* Biases of a stage's map, 0 if it has none, and those of row i; for a gated map also that of the value's row. */
 static inline __global const T *biases_of(__global const T *biases, int layer, int stage) {
   const int has = stage != HEAD_STAGE && BIASES >> stage & 1;
   return has ? biases + (ulong)layer * ALL_BIASES + (stage == 0 ? 0 : stage == 1 ? OUT_BIAS : stage == 2 ? UP_BIAS : DOWN_BIAS) : 0;
@@ -47,8 +51,8 @@ static inline float logit_of(float v, float scale, float cap) {
   return v;
 }
 
-/* Which rows of a part are the group's: the part's rows `first` .. `first + count`, whose results begin at `at` of the group's sums. In the
- * third stage, gate and value, a part is n rows and each group has the same of both; in the others parts lie one above the other. */
+/* The group's rows of a part: rows `first` .. `first + count`, whose results start at `at` of the group's sums. In the third stage, gate and
+ * value, a part has n rows and each group has the same rows of both. In the other stages the parts' rows are concatenated. */
 typedef struct {
   int first, count, at, bytes;
   uint format;
@@ -69,18 +73,18 @@ static inline Rows rows_of(ulong part, int stage, int n, int index, int before, 
 }
 static inline int stage_rows(int stage) { return stage == 0 ? QKV : stage == 2 ? HIDDEN : stage == HEAD_STAGE ? VOCAB : DIM; }
 static inline int stage_input(int stage) { return stage == 1 ? QUERIES : stage == 3 ? HIDDEN : DIM; }
-/* Whether warps take two rows at a time: they share the activations that they read. */
+/* Whether warps process two rows at a time, so that both use the same loads of activations. */
 static inline int two_rows(int count) { return count >= 4 * WARPS; }
 
 #if RING
-/* Rows of a slot. */
+/* Returns the rows of a slot. */
 static inline int rows_in_slot(int bytes, int count) {
   const int rows = SLOT / bytes;
   return two_rows(count) && rows > 1 ? rows & ~1 : rows;
 }
 #endif
 
-/* The sums of the group's rows of a part. */
+/* Computes the sums of the group's rows of a part. */
 static inline void multiply(Self *me, Rows r, RowBytes rows, int k) {
 #if RING
   const int in_slot = rows_in_slot(r.bytes, r.count), two = two_rows(r.count) && in_slot > 1;
@@ -90,7 +94,7 @@ static inline void multiply(Self *me, Rows r, RowBytes rows, int k) {
   for (int from = 0; from < r.count; from += in_slot) {
     const int here = min(in_slot, r.count - from);
 #if RING
-    /* Every warp waits for every slot: one that ran ahead would free slots that others still read. */
+    /* Every warp waits for every slot: a warp that ran ahead would free slots that others still read. */
     mbar_wait(me->full + 8 * me->slot, me->phase);
     rows = me->slots + me->slot * SLOT;
 #endif
@@ -112,7 +116,7 @@ static inline void multiply(Self *me, Rows r, RowBytes rows, int k) {
 }
 
 #if RING
-/* One lane's work: asks for the group's rows of every part, in the order in which they are used, as slots fall empty. */
+/* Copies the group's rows of every part, in the order of their use, whenever slots are empty. One lane runs this. */
 static inline void feed(const Self *me, __global const ulong *maps) {
   uint slot = 0, phase = 0, asked = 0, come = 0, come_phase = 0;
   for (int step = 0; step <= LAYERS * STAGES; ++step) {

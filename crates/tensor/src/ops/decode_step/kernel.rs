@@ -1,10 +1,10 @@
-//! The kernel's text, and where it runs.
+//! The kernel's source, and the devices that it runs on.
 
 use crate::ops::prelude::*;
 use crate::quant::{FORMAT_LIST, PLANES, texts};
 use netcl_device::Capabilities;
 
-/// Lanes of work that are not the ring's.
+/// Work-items of a group, without the warp that fills the ring.
 pub(super) const ITEMS: usize = 512;
 
 const TEXT: &str = concat!(
@@ -28,7 +28,7 @@ static RING: Kernel =
     Kernel::new("decode_step_sm90", TEXT).include(RING_PARTS).choose(FORMAT_LIST, texts).requires(has_ring);
 static DIRECT: Kernel =
     Kernel::new("decode_step", TEXT).include(DIRECT_PARTS).choose(FORMAT_LIST, texts).requires(runs_directly);
-/// Of several texts: proven apart.
+/// The kernel for several texts, which has a separate proof.
 static RING_OF_TEXTS: Kernel = Kernel::new("decode_step_texts_sm90", TEXT)
     .include(RING_PARTS)
     .choose(FORMAT_LIST, texts)
@@ -38,7 +38,7 @@ static DIRECT_OF_TEXTS: Kernel = Kernel::new("decode_step_texts", TEXT)
     .choose(FORMAT_LIST, texts)
     .requires(runs_directly);
 
-/// Texts of a launch at most: each has sums of its own in registers, and its activations in local memory.
+/// Maximum number of texts per launch. Each has its own sums in registers, and its activations in local memory.
 pub const MOST_TEXTS: usize = 4;
 
 fn has_ring(device: &Capabilities) -> bool {
@@ -49,18 +49,18 @@ fn runs_directly(device: &Capabilities) -> bool {
     (device.is_cpu() || device.simulated) && device.subgroups && device.max_group >= ITEMS
 }
 
-/// Two ways to run the same text.
+/// Two ways to compile and run the same source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// As many groups as the device has multiprocessors, with weights through a ring of bulk copies: sm_90.
+    /// One group per multiprocessor, with weights through a ring of bulk copies: sm_90.
     Ring,
-    /// Groups that read weights where they lie, on processors (one group: a processor may run the next one only when the first has ended) and
-    /// simulated devices (two) whose sub-groups exchange values. It is slow: it is for checks of the text where there is no such GPU.
+    /// Groups that read weights in place: one group on CPUs, which may run a group only after the previous one has ended, and two on simulated
+    /// devices whose sub-groups exchange values. This is slow. It checks the source on machines without an sm_90 GPU.
     Direct,
 }
 
 impl Text {
-    /// The kernel for one text, or for several.
+    /// Returns the kernel for one text, or for several.
     pub(super) fn kernel(self, texts: usize) -> &'static Kernel {
         match (self, texts) {
             (Self::Ring, 0 | 1) => &RING,
@@ -70,17 +70,17 @@ impl Text {
         }
     }
 
-    /// Whether it runs on a device at all, for so many texts.
+    /// Returns whether it runs on a device for this number of texts.
     pub fn runs_on(self, device: &Device, texts: usize) -> bool {
         (1..=MOST_TEXTS).contains(&texts) && Tuning::of(device).allows(device, self.kernel(texts))
     }
 
-    /// Whether it is made for such a device, self-tests apart.
+    /// Returns whether the device has the required capabilities, apart from self-tests.
     pub fn is_for(self, device: &Capabilities) -> bool {
         self.kernel(1).runs_on(device)
     }
 
-    /// Groups at most.
+    /// Returns the maximum number of groups.
     pub(super) fn groups(self, device: &Capabilities) -> usize {
         match self {
             Self::Ring => device.compute_units.max(1) as usize,
@@ -94,13 +94,13 @@ impl Text {
         }
     }
 
-    /// Work-items of a group.
+    /// Returns the work-items of a group.
     pub(super) fn items(self) -> usize {
         ITEMS + if self == Self::Ring { 32 } else { 0 }
     }
 }
 
-/// Whether a step of one launch runs on a device at all.
+/// Returns whether a single-launch step runs on a device.
 pub(crate) fn runs_on(device: &Device) -> bool {
     Text::Ring.runs_on(device, 1)
 }

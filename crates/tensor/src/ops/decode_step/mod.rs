@@ -1,10 +1,10 @@
-//! One token of one text, or of each of a few, through a whole decoder in one launch: a persistent kernel for NVIDIA's sm_90, which streams the weights through a ring in
-//! local memory while its groups exchange activations, without a barrier over the device. Its drawing stands at the head of
-//! `decode_step_sm90.cl`.
+//! One token of one text, or of each of a few texts, through a whole decoder in one launch. This is a persistent kernel for NVIDIA's sm_90. It
+//! streams the weights through a ring in local memory while its groups exchange activations, without a device-wide barrier. `decode_step_sm90.cl`
+//! starts with a drawing.
 //!
-//! It is no op of the table: it has no gradient, and its inputs are a model's parameters. What it computes is what the launches of a decoder's
-//! step compute, but for the rounding of the activations: quantised weights are multiplied by bytes
-//! ([`Activations::Int8`](crate::quant::Activations)), and groups of models in 16 bits exchange f16.
+//! It is not in the table of operations: it has no gradient, and its inputs are a model's parameters. It computes the same as the several launches
+//! of a decoder's step, except for the rounding of activations: quantized weights are multiplied by bytes
+//! ([`Activations::Int8`](crate::quant::Activations)), and groups of 16-bit models exchange f16.
 
 mod agree;
 pub(crate) mod check;
@@ -20,41 +20,41 @@ use super::prelude::*;
 pub struct DecodeStep {
     text: Text,
     defines: Vec<(&'static str, netcl_kernel::Value)>,
-    /// Norms, biases, norms of heads, cosines, sines, table.
+    /// Norms, biases, head norms, cosines, sines, table.
     inputs: [Tensor; 6],
     words: Tensor,
     state: Tensor,
-    /// What the table's addresses are of.
+    /// Tensors whose addresses are in the table.
     weights: Vec<Tensor>,
     caches: Vec<Tensor>,
-    /// Of the texts (B, M), in the caches.
+    /// Pages (B, M) of the texts in the caches.
     pages: Option<Tensor>,
-    /// B.
+    /// Number of texts B.
     texts: usize,
     groups: usize,
     room: usize,
-    /// Positions of a page.
+    /// Positions per page.
     page: usize,
     angle_rows: usize,
     scalars: [f32; 7],
     dtype: DType,
-    /// Embeddings of all tokens and of places; the table again where there are none of these.
+    /// Embeddings of all tokens, and of positions; without position embeddings the first tensor again.
     embedding: Option<[Tensor; 2]>,
     vocab: usize,
     /// Elements of an embedding.
     width: usize,
-    /// Key heads.
+    /// Number of key heads.
     kv_heads: usize,
-    /// What rounding changes a value of the first layer by, as a share of its size.
+    /// Relative rounding error of a value in the first layer.
     rounding: f64,
     flops: u64,
 }
 
 impl DecodeStep {
-    /// The step of a model, or why there is none for it.
+    /// Builds the step of a model.
     ///
     /// # Errors
-    /// `Unsupported` that says why; `Memory`.
+    /// `Unsupported` with the reason if the kernel does not support the model; `Memory`.
     pub fn new(model: &Model<'_>, text: Text) -> Result<Self> {
         let s = model.sizes(text)?;
         let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
@@ -64,7 +64,7 @@ impl DecodeStep {
         let ring = model.ring(&s)?;
         let device = model.device();
         if text == Text::Ring && ring.slots < 3 {
-            return no("rows so long that local memory has no ring for them");
+            return no("rows that are too long for a ring in local memory");
         }
         let zeros = |n: usize| Tensor::from_u32(device, [n], &vec![0; n]);
         Ok(Self {
@@ -94,23 +94,25 @@ impl DecodeStep {
         })
     }
 
-    /// Whether its input is a token's number instead of the token's embedding.
+    /// Returns whether the input is token numbers instead of embeddings.
     pub fn takes_tokens(&self) -> bool {
         self.embedding.is_some()
     }
 
-    /// The embeddings of a token of each of B texts (B, .., DIM), or their numbers u32 (B) where it [takes](Self::takes_tokens) those, and how many
-    /// tokens are before each, u32 (B), or before all, u32 (1) → logits (B, V) of the next. Keys and values are kept in the caches; where they have
-    /// no row for a text's, or there is no such token, its logits are NaN. Launches of one step run one after the other.
+    /// Computes the logits (B, V) of the next token of each text.
+    ///
+    /// `input` has the embeddings (B, .., DIM) of one token per text, or their numbers u32 (B) if the step [takes tokens](Self::takes_tokens).
+    /// `position` is the number of earlier tokens of each text, u32 (B), or of all texts, u32 (1). Keys and values are stored in the caches. If
+    /// they are full, or the token's number is invalid, its logits are NaN. Launches of one step run one after the other.
     ///
     /// # Errors
-    /// `Shape` for other texts; those of the launch.
+    /// `Shape` for a different number of texts; those of the launch.
     pub fn run(&self, input: &Tensor, position: &Tensor) -> Result<Tensor> {
         let texts = self.texts;
         let each = if self.takes_tokens() { 1 } else { self.width };
         if input.count() != texts * each || ![1, texts].contains(&position.count()) {
             return Err(Error::shape(format!(
-                "decode_step: input {:?} at positions {:?}, expected those of {texts} texts",
+                "decode_step: input {:?} at positions {:?}, expected {texts} texts",
                 input.dims(),
                 position.dims()
             )));
@@ -121,7 +123,7 @@ impl DecodeStep {
         let launch = self.text.kernel(texts).launch("decode_step");
         let launch = self.defines.iter().fold(launch, |l, (name, v)| l.define(name, v.clone()));
         let launch = launch.local([self.text.items(), 1, 1]).groups(self.groups).flops(self.flops);
-        // Of what is not read, something else that is there.
+        // Bind another tensor as a placeholder for buffers that are not read.
         let (x, token, places) = match &self.embedding {
             Some([table, places]) => (table, input, places),
             None => (input, position, &self.inputs[0]),

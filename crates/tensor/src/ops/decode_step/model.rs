@@ -1,4 +1,4 @@
-//! What a decoder is made of, and what the kernel is told about it.
+//! A decoder's tensors and settings, and the kernel's defines and tables for it.
 
 use super::kernel::{ITEMS, Text};
 use crate::ops::gated::Gate;
@@ -9,47 +9,47 @@ use netcl_kernel::Value;
 use netcl_kernel::tune::{self, Constant};
 use netcl_kernel::vendors::nvidia::address;
 
-/// Maps of a layer, and parts of a map at most: as in the kernel.
+/// Maps of a layer, and maximum parts of a map, as in the kernel.
 const STAGES: usize = 4;
 const PARTS: usize = 3;
-/// Shares of a context at most.
+/// Maximum number of shares of a context.
 const SPLITS: usize = 4;
-/// Local memory that a group of sm_90 may have (CUDA C Programming Guide, compute capability 9.0).
+/// Local memory of a group on sm_90, in bytes (CUDA C Programming Guide, compute capability 9.0).
 const LOCAL: usize = 227 << 10;
-/// Slots of the ring at most.
+/// Maximum number of slots in the ring.
 const MOST_SLOTS: usize = 16;
-/// The window of a layer that has none.
+/// The window of a layer without a window.
 const ALL_KEYS: u64 = i32::MAX as u64;
 
-/// What the ring and the shares of a context are sized by.
+/// Sizes of the ring and of the context's shares.
 static SIZES: tune::Model = tune::Model {
     name: "decode_step_sm90",
     constants: &[
-        Constant::new("split_bytes", "keys and values of a share of the context, at least", 65_536.0),
-        Constant::new("slot_bytes", "a slot of the ring, at least", 11_264.0),
-        Constant::new("in_flight_bytes", "weights that a group has asked for at a time", 49_152.0),
+        Constant::new("split_bytes", "minimum bytes of keys and values per share of the context", 65_536.0),
+        Constant::new("slot_bytes", "minimum bytes of a slot of the ring", 11_264.0),
+        Constant::new("in_flight_bytes", "bytes of weights that a group has in flight", 49_152.0),
     ],
 };
 
 /// Rows of a matrix (N, K).
 #[derive(Clone)]
 pub enum Rows<'a> {
-    /// In the type of the activations, without gaps. K elements are a multiple of 16 bytes.
+    /// Contiguous rows in the type of the activations. K elements are a multiple of 16 bytes.
     Dense(Tensor),
-    /// Quantised.
+    /// Quantized rows.
     Blocks(&'a Blocks),
 }
 
-/// A linear map: rows of one matrix or of several, one above the other, and its bias (N).
+/// A linear map: the concatenated rows of one or several matrices, and its bias (N).
 #[derive(Clone)]
 pub struct Map<'a> {
     /// Its matrices.
     pub rows: Vec<Rows<'a>>,
-    /// What is added.
+    /// The bias.
     pub bias: Option<&'a Tensor>,
 }
 
-/// A norm's factors and, of a layer norm, its shift.
+/// A norm's factors and, for a layer norm, its shift.
 pub type Norm<'a> = (&'a Tensor, Option<&'a Tensor>);
 
 /// A layer's tensors and settings.
@@ -62,68 +62,68 @@ pub struct Layer<'a> {
     pub qkv: Map<'a>,
     /// Factors of the norms of queries and of keys: (D) each, or (H D) and (KH D) with [`Model::heads_normed_together`].
     pub head_norms: Option<[&'a Tensor; 2]>,
-    /// (DIM, H D).
+    /// Output map (DIM, H D).
     pub out: Map<'a>,
     /// Gate and value, (2 HIDDEN, DIM), or (HIDDEN, DIM) without a gate.
     pub up: Map<'a>,
-    /// (DIM, HIDDEN).
+    /// Down map (DIM, HIDDEN).
     pub down: Map<'a>,
-    /// (B, S, 2 KH, D), keys before values, or with [pages](Model::pages) (P, page, 2 KH, D).
+    /// Cache (B, S, 2 KH, D), keys before values, or with [pages](Model::pages) (P, page, 2 KH, D).
     pub cache: &'a Tensor,
     /// Factor of the scores.
     pub scale: f32,
-    /// Number of keys that a query attends to, its own among them; `None`: all.
+    /// Number of keys that a query attends to, including its own; `None`: all.
     pub window: Option<usize>,
-    /// Which of [`Model::angles`] rotate queries and keys; `None`: they are not rotated.
+    /// Index of the set in [`Model::angles`] that rotates queries and keys; `None`: no rotation.
     pub rotary: Option<usize>,
 }
 
-/// What makes a token's number into what goes into the first layer.
+/// Embedding of token numbers, which gives the input of the first layer.
 #[derive(Clone, Copy)]
 pub struct Embedding<'a> {
-    /// (V, DIM), in the type of the activations.
+    /// Table (V, DIM), in the type of the activations.
     pub table: &'a Tensor,
-    /// Its factor.
+    /// Factor of the table's rows.
     pub scale: f32,
-    /// What is added, by position: (S or more, DIM).
+    /// Position embeddings that are added: (S or more, DIM).
     pub places: Option<&'a Tensor>,
 }
 
 /// A decoder's tensors and settings.
 pub struct Model<'a> {
-    /// B, the texts of a step: at most [`MOST_TEXTS`](super::MOST_TEXTS).
+    /// Number of texts B in a step, at most [`MOST_TEXTS`](super::MOST_TEXTS).
     pub texts: usize,
-    /// How tokens are read; `None`: a step gets the vectors.
+    /// Token embedding; `None`: a step gets the vectors.
     pub embedding: Option<Embedding<'a>>,
     /// All layers.
     pub layers: Vec<Layer<'a>>,
-    /// u32 (B, M): the texts' pages in the caches; `None`: a cache has a part for each text.
+    /// Pages of the texts in the caches, u32 (B, M); `None`: a cache has a part for each text.
     pub pages: Option<&'a Tensor>,
     /// The last norm (DIM).
     pub last_norm: Norm<'a>,
-    /// (V, DIM).
+    /// Output head (V, DIM).
     pub head: Rows<'a>,
     /// Sets of cosines and sines (S or more, R/2) f32.
     pub angles: Vec<[&'a Tensor; 2]>,
-    /// Query heads, and key heads, which divide them.
+    /// Query heads, and key heads; the latter divide the former.
     pub heads: [usize; 2],
     /// Width of the feed-forward map.
     pub hidden: usize,
     /// The feed-forward map's activation; `None`: tanh.
     pub activation: Option<Gate>,
-    /// Whether the activation is a factor of another row.
+    /// Whether the activation multiplies another row (a gated map).
     pub gated: bool,
-    /// Whether attention and feed-forward map have the same input, and are both added to it.
+    /// Whether attention and feed-forward map have the same input, to which both results are added.
     pub parallel: bool,
-    /// Whether the norms of queries and keys are of all heads together instead of each head.
+    /// Whether the norms of queries and keys span all heads together instead of each head.
     pub heads_normed_together: bool,
-    /// A score s becomes `cap * tanh(s / cap)`.
+    /// Soft cap of scores: a score s becomes `cap * tanh(s / cap)`.
     pub score_cap: Option<f32>,
-    /// Factor of what is added to the residual stream.
+    /// Factor of additions to the residual stream.
     pub residual_scale: f32,
     /// Factor of the logits.
     pub logits_scale: f32,
-    /// A logit s, times its factor, becomes `cap * tanh(s / cap)`.
+    /// Soft cap of logits: a logit s, times its factor, becomes `cap * tanh(s / cap)`.
     pub logits_cap: Option<f32>,
     /// Added to the variance in norms.
     pub eps: f32,
@@ -131,21 +131,21 @@ pub struct Model<'a> {
     pub unit_offset: bool,
 }
 
-/// Sizes that the kernel is built for.
+/// Sizes that the kernel is compiled for.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) layers: usize,
     pub(super) width: usize,
     heads: usize,
     pub(super) kv_heads: usize,
-    /// Of a head.
+    /// Size of a head.
     size: usize,
     hidden: usize,
     pub(super) vocab: usize,
     pub(super) texts: usize,
     /// Positions that have a row in the caches.
     pub(super) room: usize,
-    /// Positions of a page; 0: there are no pages.
+    /// Positions per page; 0: no pages.
     pub(super) page: usize,
     /// Rotated pairs of a head.
     half: usize,
@@ -165,11 +165,11 @@ impl Sizes {
     fn qkv(&self) -> usize {
         self.queries() + 2 * self.keys()
     }
-    /// The longest row of a map.
+    /// Returns the length of the longest row of a map.
     fn widest(&self) -> usize {
         self.width.max(self.queries()).max(self.hidden)
     }
-    /// Words of 32 bits of the exchange: of each text a multiple of four numbers.
+    /// Returns the 32-bit words of the exchange. Each text has a multiple of four numbers.
     pub(super) fn words(&self) -> usize {
         let values =
             2 * self.width + self.qkv() + self.hidden + self.splits * (self.queries() + 2 * self.heads);
@@ -177,7 +177,7 @@ impl Sizes {
     }
 }
 
-/// The ring: slots, bytes of one, and how many may be on their way.
+/// The ring: slots, bytes per slot, and bytes that may be in flight.
 pub(super) struct Ring {
     pub(super) slots: usize,
     bytes: usize,
@@ -211,18 +211,18 @@ impl Rows<'_> {
     }
     fn supports(&self, dtype: DType) -> Result<(), &'static str> {
         match self {
-            Self::Dense(tensor) if tensor.dtype() != dtype => Err("weights of several dense types"),
-            Self::Dense(tensor) if !in_order(tensor) => Err("weights that do not lie in order"),
+            Self::Dense(tensor) if tensor.dtype() != dtype => Err("dense weights of a different type"),
+            Self::Dense(tensor) if !in_order(tensor) => Err("dense weights that are not contiguous"),
             Self::Dense(_) if !self.row_bytes().is_ok_and(|bytes| bytes.is_multiple_of(16)) => {
-                Err("dense rows of a length that 16 bytes do not divide")
+                Err("dense rows of a length that is not a multiple of 16 bytes")
             }
-            Self::Blocks(blocks) if !blocks.in_planes() => Err("quantised weights that do not lie in planes"),
+            Self::Blocks(blocks) if !blocks.in_planes() => Err("quantized weights that are not in planes"),
             _ => Ok(()),
         }
     }
 }
 
-/// Whether a tensor has no gaps and starts at a multiple of 16 bytes.
+/// Returns whether a tensor is contiguous and starts at a multiple of 16 bytes.
 fn in_order(x: &Tensor) -> bool {
     x.is_contiguous() && (x.layout().offset * x.dtype().size()).is_multiple_of(16)
 }
@@ -231,10 +231,10 @@ fn address_of(x: &Tensor) -> Result<u64> {
     Ok(address(x.storage())? + (x.layout().offset * x.dtype().size()) as u64)
 }
 
-/// The number of dense rows, which no format of blocks has: planes_dot.cl's of that name.
+/// Format number of dense rows, which no block format has: DENSE_ROWS in planes_dot.cl.
 const DENSE_ROWS: u32 = 0;
 
-/// What the table has of a part: rows | bytes of a row << 24 | format << 56.
+/// Returns the table's entry for a part: rows | bytes of a row << 24 | format << 56.
 fn part(rows: usize, bytes: usize, format: u32) -> u64 {
     rows as u64 | (bytes as u64) << 24 | u64::from(format) << 56
 }
@@ -249,16 +249,16 @@ impl Embedding<'_> {
 }
 
 impl<'a> Layer<'a> {
-    /// The maps in the order of the kernel's stages.
+    /// Returns the maps in the order of the kernel's stages.
     fn stages(&self) -> [&Map<'a>; STAGES] {
         [&self.qkv, &self.out, &self.up, &self.down]
     }
-    /// Which of them have biases, as a set of bits.
+    /// Returns the set of maps with biases, as bits.
     fn biases(&self) -> usize {
         let bits = self.stages().into_iter().enumerate();
         bits.fold(0, |set, (stage, map)| set | usize::from(map.bias.is_some()) << stage)
     }
-    /// Its norms, those before the parts first.
+    /// Returns the layer's norms, those before the parts first.
     fn all_norms(&self) -> impl Iterator<Item = Norm<'a>> {
         self.norms.into_iter().chain(self.post_norms).flatten()
     }
@@ -312,7 +312,7 @@ impl<'a> Model<'a> {
         Ok(s)
     }
 
-    /// Positions that the table of places has, if there is one.
+    /// Returns the number of position embeddings, 0 without a table.
     fn places(&self) -> usize {
         let places = self.embedding.and_then(|embedding| embedding.places);
         places.and_then(|places| places.dims().first().copied()).unwrap_or(usize::MAX)
@@ -324,7 +324,7 @@ impl<'a> Model<'a> {
         layers.chain([&self.head])
     }
 
-    /// The kernel's list of formats that there are.
+    /// Returns the kernel's list of the formats in use.
     fn formats(&self) -> Value {
         list_of(|number| self.maps().any(|map| map.format() == number))
     }
@@ -333,13 +333,13 @@ impl<'a> Model<'a> {
         self.maps().any(|map| map.format() != DENSE_ROWS)
     }
 
-    /// Whether any rows are dense.
+    /// Returns whether any rows are dense.
     fn has_dense(&self) -> bool {
         self.maps().any(|map| map.format() == DENSE_ROWS)
     }
 
-    /// What rounding changes a value of the first layer by, as a share of its size: of activations to bytes where weights are quantised, and of
-    /// what is stored and exchanged.
+    /// Returns the relative rounding error of a value in the first layer. It includes the rounding of activations to bytes if weights are
+    /// quantized, and of values that are stored and exchanged.
     pub(super) fn rounding(&self) -> f64 {
         let stored = match self.dtype() {
             DType::F16 => 5e-4,
@@ -349,7 +349,7 @@ impl<'a> Model<'a> {
         if self.is_quantised() { f64::max(stored, 8e-3) } else { stored }
     }
 
-    /// Why the kernel does not take the model on this device.
+    /// Checks whether the kernel supports the model on this device; the error is the reason.
     pub(super) fn supports(&self, text: Text, s: &Sizes) -> Result<(), &'static str> {
         let (device, dtype) = (self.device(), self.dtype());
         let caches = self.layers.iter().all(|layer| {
@@ -362,33 +362,33 @@ impl<'a> Model<'a> {
         match () {
             () if !text.runs_on(device, s.texts) => Err("a device that does not run the kernel"),
             () if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) => {
-                Err("a model of no floating-point type")
+                Err("a model of a type other than f32, f16 and bf16")
             }
             () if !s.size.is_multiple_of(8) || !(8..=256).contains(&s.size) => {
-                Err("heads of a size that is no multiple of 8 up to 256")
+                Err("a head size that is not a multiple of 8 up to 256")
             }
-            () if 2 * s.half > s.size => Err("rotations beyond a head"),
+            () if 2 * s.half > s.size => Err("more rotated elements than a head has"),
             () if s.kv_heads == 0 || !s.heads.is_multiple_of(s.kv_heads) => {
-                Err("key heads that do not divide the query heads")
+                Err("query heads that are not a multiple of the key heads")
             }
             () if [s.width, s.hidden].iter().any(|n| *n == 0 || !n.is_multiple_of(4)) => {
-                Err("vectors of a length that 4 does not divide")
+                Err("widths that are not multiples of 4")
             }
             () if [s.qkv(), s.width, 2 * s.hidden, s.vocab].iter().any(|n| *n >= 1 << 24) => {
                 Err("maps of more than 16 million rows")
             }
             () if !self.embedding.is_none_or(|embedding| embedding.fits(dtype, s)) => {
-                Err("embeddings of another type, or that do not lie in order")
+                Err("embeddings of a different type, or that are not contiguous")
             }
-            () if !caches => Err("caches of other texts, of another type, or that do not lie in order"),
+            () if !caches => Err("caches of a wrong shape or type, or that are not contiguous"),
             () if !self.pages.is_none_or(|pages| pages.dtype() == DType::U32 && in_order(pages)) => {
-                Err("pages that are no numbers in order")
+                Err("page tables that are not contiguous u32")
             }
             () => self.is_uniform().and_then(|()| self.maps().try_for_each(|map| map.supports(dtype))),
         }
     }
 
-    /// Why the layers do not fit one text: what differs between them is in the table, or nothing.
+    /// Checks that one compiled kernel fits all layers: only settings in the table may differ. The error is the reason.
     fn is_uniform(&self) -> Result<(), &'static str> {
         let Some(first) = self.layers.first() else { return Err("a model without layers") };
         let same = |layer: &Layer<'_>| {
@@ -403,16 +403,16 @@ impl<'a> Model<'a> {
             self.angles[0][0].dims() == cosines.dims() && cosines.dims() == sines.dims()
         };
         match () {
-            () if !self.layers.iter().all(same) => Err("biases or norms in some layers"),
+            () if !self.layers.iter().all(same) => Err("biases or norms that only some layers have"),
             () if first.norms.is_none() && first.post_norms.is_none() => Err("layers without norms"),
-            () if norms().any(|(_, shift)| shift.is_some() != layered) => Err("norms of two kinds"),
-            () if layered && first.head_norms.is_some() => Err("layer norms and norms of heads"),
+            () if norms().any(|(_, shift)| shift.is_some() != layered) => Err("norms of different kinds"),
+            () if layered && first.head_norms.is_some() => Err("layer norms together with head norms"),
             () if self.parallel && (first.norms.is_none() || first.post_norms.is_some()) => {
-                Err("parallel parts with norms of their results")
+                Err("parallel parts without norms before them, or with norms after them")
             }
-            () if !self.angles.iter().all(angles) => Err("sets of rotations of several sizes"),
+            () if !self.angles.iter().all(angles) => Err("sets of rotations of different sizes"),
             () if self.layers.iter().any(|l| l.rotary.is_some_and(|set| set >= self.angles.len())) => {
-                Err("a set of rotations that is not there")
+                Err("a layer with an invalid set of rotations")
             }
             () if self.layers.iter().any(|layer| {
                 layer.qkv.rows.len() > PARTS
@@ -421,20 +421,20 @@ impl<'a> Model<'a> {
                     || layer.down.rows.len() != 1
             }) =>
             {
-                Err("maps of many parts")
+                Err("maps of too many parts")
             }
             () => Ok(()),
         }
     }
 
-    /// Whether the kernel computes norms of their own, instead of a factor of a map's results.
+    /// Returns whether the kernel computes separate norms, instead of applying them as factors of a map's results.
     fn is_normed(&self) -> bool {
         self.last_norm.1.is_some()
             || self.parallel
             || self.layers.iter().any(|layer| layer.post_norms.is_some())
     }
 
-    /// Whether layers differ in windows, rotation or factors of scores, or have them other than the plainest.
+    /// Returns whether layers differ in windows, rotation or factors of scores, or have values other than the defaults.
     fn is_varied(&self, s: &Sizes) -> bool {
         let plain = |layer: &Layer<'_>| {
             let rotated = if s.half > 0 { layer.rotary == Some(0) } else { true };
@@ -445,17 +445,17 @@ impl<'a> Model<'a> {
         !self.layers.iter().all(plain)
     }
 
-    /// The ring, in what the other arrays leave of local memory.
+    /// Returns the ring that fits in local memory next to the other arrays.
     pub(super) fn ring(&self, s: &Sizes) -> Result<Ring> {
         let widest = s.widest().next_multiple_of(32);
-        // Of a text.
+        // Bytes per text.
         let codes = if self.is_quantised() { widest + widest / 4 } else { 0 };
         let floats = if self.has_dense() { 4 * widest } else { 0 };
         let sums = 4 * (s.vocab.max(2 * s.hidden).max(s.qkv()) / s.groups + s.width / s.groups);
         let tables = 8 * s.layers * (STAGES * PARTS + 3);
         let scratch = 4 * (6 + ITEMS / 32) * s.size;
         let normed = if self.is_normed() { 8 * s.width } else { 0 };
-        let spare = 2 << 10; // numbers of each warp, barriers, what alignment takes
+        let spare = 2 << 10; // numbers of each warp, barriers, alignment
         let used = s.texts * (codes + floats + sums + normed + spare) + tables + scratch;
         let longest =
             self.maps().map(Rows::row_bytes).try_fold(0, |most, row| row.map(|row| most.max(row)))?;
@@ -465,13 +465,13 @@ impl<'a> Model<'a> {
         Ok(Ring { slots, bytes, in_flight: (in_flight / bytes).clamp(3, slots.max(3)) })
     }
 
-    /// Factor of a layer's scores as the kernel takes it: in units of log 2, or of the cap.
+    /// Returns the factor of a layer's scores in the kernel's units: of log 2, or of the cap.
     fn score_scale(&self, layer: &Layer<'_>) -> f32 {
         layer.scale * self.score_cap.map_or(std::f32::consts::LOG2_E, |cap| 1.0 / cap)
     }
 
-    /// Epsilon; factor of scores where it is the same in all layers; their cap, in units of log 2; factors of the residual stream and of logits;
-    /// the logits' cap; factor of embeddings.
+    /// Returns the kernel's scalars: epsilon; the factor of scores if all layers have the same; their cap, in units of log 2; the factors of the
+    /// residual stream and of logits; the logits' cap; the factor of embeddings.
     pub(super) fn scalars(&self) -> [f32; 7] {
         let scale = self.layers.first().map_or(1.0, |layer| self.score_scale(layer));
         let cap = self.score_cap.unwrap_or(1.0) * std::f32::consts::LOG2_E;
@@ -480,12 +480,12 @@ impl<'a> Model<'a> {
         [self.eps, scale, cap, self.residual_scale, logits[0], logits[1], embedding]
     }
 
-    /// Rows of a set of angles.
+    /// Returns the rows of a set of angles.
     pub(super) fn angle_rows(&self) -> Result<usize> {
         self.angles.first().map_or(Ok(0), |[cosines, _]| Ok(cosines.dims2()?[0]))
     }
 
-    /// Addresses of caches and parts, as the kernel reads them.
+    /// Returns the table: the addresses of caches and parts in the kernel's order.
     fn table(&self, s: &Sizes) -> Result<Vec<u64>> {
         let mut out = Vec::new();
         for layer in &self.layers {
@@ -570,7 +570,7 @@ impl<'a> Model<'a> {
         numbers.chain([(FORMAT_LIST, self.formats())]).collect()
     }
 
-    /// Norms, biases, norms of heads, cosines, sines (of what there is none, something else), table.
+    /// Returns norms, biases, head norms, cosines, sines and the table. Placeholders stand for those that the model does not have.
     pub(super) fn inputs(&self, s: &Sizes) -> Result<[Tensor; 6]> {
         let norms = self.layers.iter().flat_map(Layer::all_norms).chain([self.last_norm]);
         let norms: Vec<&Tensor> =

@@ -1,17 +1,17 @@
-/* Rows of weights times activations in local memory: quantised weights in planes (planes.cl) by integer dot products, and dense ones.
+/* Rows of weights times activations in local memory: quantized weights in planes (planes.cl) by integer dot products, and dense weights.
  *
- * A lane takes every 32nd unit of a row: 32 elements of quantised weights, 16 bytes of dense ones. The activations lie so that neighbouring
- * lanes read neighbouring 16 bytes:
- *   codes   for each block of 32: bytes of elements 0 .. 15 in the first half, 16 .. 31 in the second; blocks one behind the other
+ * A lane processes every 32nd unit of a row: 32 elements of quantized weights, 16 bytes of dense ones. Activations are stored so that adjacent
+ * lanes read adjacent 16-byte words:
+ *   codes   for each block of 32: bytes of elements 0 .. 15 in the first half, 16 .. 31 in the second; blocks follow one another
  *   scales  for each block: the scale s, and s times the sum of the codes
- *   floats  (dense, 16 bits) for each unit of 8: elements 0 .. 3 in the first half, 4 .. 7 in the second; (dense, f32) as they come
+ *   floats  (dense, 16 bits) for each unit of 8: elements 0 .. 3 in the first half, 4 .. 7 in the second; (dense, f32) in order
  *
- * Defines: FORMATS(OF), which is OF(name, number) for each format of planes.cl that there is: its number is what rows call it by. QUANTISED: whether
- * there is any. DENSE: whether there are dense rows of T.
+ * Defines: FORMATS(OF), a list of OF(name, number) for each format of planes.cl in use, where number is the rows' format number. QUANTISED:
+ * whether any rows are quantized. DENSE: whether any rows are dense, of type T.
  *
- * Design: 8-bit activations in blocks of 32 as llama.cpp's Q8_1, codes multiplied by dp4a.
+ * Design: 8-bit activations in blocks of 32 as in llama.cpp's Q8_1, codes multiplied by dp4a.
  */
-/* The number of dense rows. */
+/* Format number of dense rows. */
 #define DENSE_ROWS 0
 
 /* Activations of a stage. */
@@ -21,7 +21,7 @@ typedef struct {
   __local float4 *floats;
 } Input;
 
-/* c plus the sum of four products of signed bytes. */
+/* Returns c plus the sum of four products of signed bytes. */
 static inline int dot4(uint a, uint b, int c) {
 #if NVIDIA_CC >= 61
   int r;
@@ -35,7 +35,7 @@ static inline int dot4(uint a, uint b, int c) {
 static inline int dot16(uint4 a, uint4 b) {
   return dot4(a.w, b.w, dot4(a.y, b.y, 0)) + dot4(a.z, b.z, dot4(a.x, b.x, 0));
 }
-/* A lane's sums of each text: of a row, and of the next one. */
+/* A lane's sums for each text: of a row, and of the next one. */
 typedef struct {
   float2 of[TEXTS];
 } Sums;
@@ -45,7 +45,7 @@ static inline Sums no_sums(void) {
   return sum;
 }
 
-/* Group u of a row: its codes and scales. The format has one scale, or one for each half. */
+/* Loads group u of a row: its codes and scales. The format has one scale, or one for each half. */
 #define GROUP(format, row, u, k, first, second, d)           \
   uint4 first, second;                                       \
   float3 d;                                                  \
@@ -54,7 +54,7 @@ static inline Sums no_sums(void) {
     codes_##format(stored, &first, &second);                 \
     d = scales_##format(stored, u);                          \
   }
-/* Codes times codes, s the scale of the activations and that times their sum. */
+/* Adds codes times codes; s has the scale of the activations, and the scale times the sum of their codes. */
 #define ADD_GROUP(format, first, second, d, x0, x1, s, sum)                                                   \
   if (HALVES_##format) sum += (s).x * ((d).x * (float)dot16(first, x0) + (d).y * (float)dot16(second, x1)); \
   else sum += (d).x * ((s).x * (float)(dot16(first, x0) + dot16(second, x1))) + (d).z * (s).y;
@@ -74,7 +74,7 @@ static inline float dense_unit(RowBytes row, int u, float4 first, float4 second)
 }
 #endif
 
-/* A lane's share of the row at `row`, and of the one `next` bytes behind it where that is not 0. */
+/* Computes a lane's share of the row at `row`, and of the row `next` bytes further if `next` is not 0. */
 #define CODES_OF(x, t, u, k)                                                                             \
   const uint4 x0 = *(__local const uint4 *)((x)->codes + (t) * CODES + 4 * (u));                         \
   const uint4 x1 = *(__local const uint4 *)((x)->codes + (t) * CODES + (k) / 8 + 4 * (u));               \
@@ -98,7 +98,7 @@ static inline float dense_unit(RowBytes row, int u, float4 first, float4 second)
     return sum;                                                                                          \
   }
 #else
-/* What is read of a row serves all texts, and what is read of a text serves both rows. */
+/* Each load of a row serves all texts, and each load of a text serves both rows. */
 #define DOT(format, number)                                                                              \
   static inline Sums dot_##format(const Input *x, RowBytes row, int next, int k, int lane) {             \
     Sums sum = no_sums();                                                                                \

@@ -5,7 +5,7 @@ use crate::random::Generator;
 use crate::suite::test_device;
 use netcl_device::Settings;
 
-/// Blocks in planes, from which the file's bytes and the elements come back.
+/// Uploads blocks in planes, and checks that the file's bytes and the elements can be read back.
 fn planes(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u8]) -> Result<Blocks> {
     let blocks = Blocks::of_planes(device, format, dims, bytes)?;
     assert_eq!(blocks.to_bytes()?, bytes, "{format}");
@@ -14,7 +14,7 @@ fn planes(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u
     Ok(blocks)
 }
 
-/// The largest error of the logits of several tokens, relative to their root mean square; `biased`: with biases and norms of heads.
+/// Returns the largest error of the logits of several tokens, relative to their root mean square; `biased`: with biases and head norms.
 fn error(device: &Device, dtype: DType, choose: Choose, (texts, biased): (usize, bool)) -> f64 {
     let (device, text, from) = (device.clone(), Text::Direct, Generator::new(7));
     let mut net = Net { device, text, dtype, from, choose, make: planes, biased, texts };
@@ -30,7 +30,8 @@ fn error(device: &Device, dtype: DType, choose: Choose, (texts, biased): (usize,
     worst
 }
 
-/// What a step agrees with behind five tokens: with what it made, not with other logits, NaN (which leaves the kernel in use), nor when one head's keys lie one position later.
+/// Checks agrees() after five tokens. A step agrees with its own results. It does not agree with other logits, nor with NaN (which keeps the kernel
+/// in use), nor if one head's keys are one position later.
 fn agreement(small: &Small, x: &Tensor) {
     let position = small.positions(x.device(), 5).unwrap();
     let (step, run) = (&small.step, |position: usize| small.run(x, position).unwrap());
@@ -49,7 +50,7 @@ fn agreement(small: &Small, x: &Tensor) {
     assert!(!step.agrees(x, &position, &right), "keys of other positions");
 }
 
-/// The test device, or where it does not run the text a simulated one that does.
+/// Opens the test device, or a simulated device if the test device does not run the kernel.
 fn device() -> Device {
     let device = test_device().unwrap();
     if Text::Direct.runs_on(&device, 1) {
@@ -73,12 +74,12 @@ fn quantised_models() {
     let device = device();
     for (i, choose) in MIXES.into_iter().enumerate() {
         let off = error(&device, DType::F16, choose, (1, i % 2 == 0));
-        // Activations of 8 bits: half a step of 1/127 of a group's largest, about 0.7 % of a normal value, in each of two layers' maps.
+        // Activations have 8 bits: half a step of 1/127 of a group's largest is about 0.7 % of a normal value, in the maps of each of two layers.
         assert!(off < 3e-2, "{i}: {off}");
     }
 }
 
-/// Texts side by side are each what they are in f64, at positions of their own, also beside places without a text.
+/// Tests that each text of a step equals its f64 reference, at its own position, and also next to unused texts.
 #[test]
 fn several_texts() {
     let device = device();
@@ -99,7 +100,7 @@ fn the_check_of_a_device_runs_models() {
     assert_eq!(check::check(&teaching).unwrap(), 0, "no sub-groups");
 }
 
-/// Defines of a Llama in f16, but for sizes.
+/// Defines of a Llama in f16, without the sizes.
 const USUAL: [(&str, usize); 27] = [
     ("TEXTS", 1),
     ("DTYPE", 1),
@@ -132,11 +133,11 @@ const USUAL: [(&str, usize); 27] = [
 
 type Defines = [(&'static str, usize)];
 
-/// Formats of files that are called so.
+/// Formats of Q4_0 files.
 const Q4_0: &[&str] = &["Q4_0"];
 const Q4_K_M: &[&str] = &["Q4_K", "Q6_K"];
 
-/// For `tools/ptx_check.sh`: the text with the ring for models that differ in what is compiled.
+/// Writes the ring kernel's source for models that differ in their compiled code, for `tools/ptx_check.sh`.
 #[test]
 #[ignore = "writes files for a tool"]
 fn texts_for_the_assembler() {

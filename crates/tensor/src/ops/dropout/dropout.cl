@@ -1,12 +1,11 @@
-/* Dropout: y = x * keep where the element's Philox word (philox.cl) is at least `drop`, else x * 0. The backward is the same
- * kernel over dy: the mask is drawn again, never stored.
+/* Dropout: y = x * keep if the element's Philox word (philox.cl) is at least `drop`, otherwise x * 0. The backward is the same kernel over dy:
+ * the mask is drawn again and never stored.
  *
- * x, y (n) T. CPUs: a work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time. GPUs: VW elements are
- * 16 bytes (vector16.cl), and neighbours among the items take neighbouring lanes of a run: each of the run's four words is then
- * one stretch of memory for them.
+ * x, y (n) T. CPUs: a work-item processes every get_global_size(0)-th run of 64 elements, VW lanes at a time. GPUs: VW elements are 16 bytes
+ * (vector16.cl). Adjacent items process adjacent lanes of a run, so for them each of the run's four words is contiguous in memory.
  *
- * Design: inverted dropout (Srivastava et al. 2014) with a counter-based generator (Salmon et al. 2011) in place of a stored mask.
- * Ceiling: a copy of as many bytes. H200, 64 MB of f32: 45.9 us, x * 2 of as many 36.4.
+ * Design: inverted dropout (Srivastava et al. 2014) with a counter-based generator (Salmon et al. 2011) instead of a stored mask.
+ * Ceiling: a copy of the same bytes. H200, 64 MB of f32: 45.9 us, x * 2 of the same size 36.4.
  */
 #if WG == 1
 #define LOAD(i) LDV(x, i)
@@ -16,7 +15,7 @@
 #define STORE(i, v) (*(__global uint4 *)(y + (i)) = pack(v))
 #endif
 
-/* Elements of a run at lanes lane … lane + VW - 1 of its four words. Inlined: the kernel says restrict. */
+/* Processes elements of a run at lanes lane … lane + VW - 1 of its four words. Inlined, because the kernel's pointers are restrict. */
 static inline void drop_lanes(__global const T *x, __global T *y, ulong n, ulong seed, ulong offset, ulong run, uint lane,
                               uint drop, float keep) {
   UV c[4];
@@ -24,7 +23,7 @@ static inline void drop_lanes(__global const T *x, __global T *y, ulong n, ulong
   for (uint w = 0; w < 4; ++w) {
     const ulong i = run * 64 + w * 16 + lane;
     if (i + VW <= n) {
-      /* A product, so that NaN and infinity are not hidden where they are dropped. */
+      /* A product, so that dropped NaN and infinities are not hidden. */
       STORE(i, LOAD(i) * select((FV)(keep), (FV)(0.0f), c[w] < (UV)(drop)));
     } else {
 #if VW > 1

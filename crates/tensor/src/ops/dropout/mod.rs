@@ -1,4 +1,4 @@
-//! Dropout: elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014).
+//! Dropout: elements become 0 with a given probability, and the others are scaled up to keep the mean (Srivastava et al. 2014).
 
 use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
@@ -8,20 +8,20 @@ static KERNEL: Kernel = Kernel::new("dropout", cl_file!("dropout.cl"))
     .tune(&[("WG", &[128, 256])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// x of any shape → the same shape. The mask is drawn from `generator`, and again in the backward pass.
+/// Applies dropout to x of any shape. The mask is drawn from `generator`, and drawn again in the backward pass.
 ///
 /// # Errors
-/// `Format` when the probability is not in `0..=1`.
+/// `Format` if the probability is not in `0..=1`.
 pub fn dropout(x: &Tensor, probability: f32, generator: &mut Generator) -> Result<Tensor> {
     check::float("dropout", "x", x)?;
     let mask = generator.mask(probability, x.count().div_ceil(64) as u64 * 16)?;
     masked(x, mask)
 }
 
-/// The same with a mask that was made before.
+/// Applies dropout with an existing mask.
 ///
 /// # Errors
-/// `DType` when x is not of floats.
+/// `DType` if x does not have a float type.
 pub fn masked(x: &Tensor, mask: DropMask) -> Result<Tensor> {
     check::float("dropout", "x", x)?;
     if mask.probability == 0.0 {
@@ -30,7 +30,7 @@ pub fn masked(x: &Tensor, mask: DropMask) -> Result<Tensor> {
     Dropout { mask }.apply([x])
 }
 
-/// See [`dropout`].
+/// Operation of [`dropout`].
 #[derive(Clone)]
 pub struct Dropout {
     pub(super) mask: DropMask,
@@ -72,8 +72,8 @@ impl Op<1> for Dropout {
         Array::from_fn(x.shape.clone(), |i| x.data[i] * factor(i))
     }
     fn calls() -> Vec<Call> {
-        let doc = "Elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014). The backward draws the same \
-                   mask again.";
+        let doc = "Sets elements to 0 with a given probability, and scales the others to keep the mean (Srivastava et al. 2014). The backward \
+                   draws the same mask again.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("probability", 0.5).random();
         vec![call.run(|a| dropout(a.inputs::<1>()?[0], a.get("probability")?, &mut a.generator()?))]
     }

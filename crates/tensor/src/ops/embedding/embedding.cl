@@ -1,18 +1,18 @@
 /* embedding: y[i] = table[ids[i]] over rows of C; table (V, C) T, ids (n) uint, y (n, C) T.
  *
  * embedding_fwd        item (x, y) copies vectors x, x + X, … of the rows of y (FOR_ROWS). An id outside the table gives NaN.
- * embedding_add_rows   table[ids[i]] += rows[i], rows (n, C) T, for ids that differ from each other: the same grid.
+ * embedding_add_rows   table[ids[i]] += rows[i], rows (n, C) T, for ids that differ from each other, with the same grid.
  * For CPUs, the gradient dtable (V, C) T: the sums of dy (n, C) T by id, in float and in the order of the positions.
- * embedding_sort       order (n) uint: the positions by id, those of one id in order; starts (V + 1) uint: where in order each
- *                      id's begin. Ids outside the table are left out. One item: it is a matter of n + V numbers.
- * embedding_bwd_owned  item p owns a run of table rows, cut so that all items have about as many rows and positions together.
- *                      It writes each row once, zeros where no position has it.
+ * embedding_sort       order (n) uint: the positions sorted by id, those of one id in order; starts (V + 1) uint: the first index in order of
+ *                      each id. Ids outside the table are left out. One item does this, since there are only n + V numbers.
+ * embedding_bwd_owned  item p owns a run of table rows, such that all items have about the same number of rows and positions together.
+ *                      It writes each row once, zeros if no position has it.
  *
- * Design: a stable counting sort of the positions by id, so that each row is summed by one owner in a fixed order.
+ * Design: a stable counting sort of the positions by id, so that one owner sums each row in a fixed order.
  * Ceiling: each row read and written once. H200, GPT-2, bf16: 1.9 of 4.8 TB/s.
  */
-#define LINES 16 /* of the next row that are asked for: the hardware follows those by itself */
-/* STREAMING: y is larger than the caches and its rows start at whole vectors, so stores bypass the caches (streaming). */
+#define LINES 16 /* lines of the next row that are prefetched; the hardware prefetches the rest */
+/* STREAMING: y is larger than the caches and its rows start at multiples of a vector, so stores bypass the caches (streaming). */
 #if defined(STREAMING) && STREAMING && DTYPE == 0 && defined(__clang__)
 #define PUTV(p, i, v) __builtin_nontemporal_store((v), (__global FV *)((p) + (i)))
 #else
@@ -60,12 +60,12 @@ __kernel void embedding_sort(__global const uint *restrict ids, __global uint *r
     sum += starts[t];
     starts[t] = sum;
   }
-  /* Each start is the end of its row's positions until they are all in place, the last one first. */
+  /* Each start is initially the end of its row's positions; placing them from the last one on moves it to the first. */
   for (ulong i = n; i > 0; i--)
     if (ids[i - 1] < v) order[--starts[ids[i - 1]]] = (uint)(i - 1);
 }
 
-/* The first row that has `work` rows and positions before it. */
+/* Returns the first row that has `work` rows and positions before it. */
 static inline ulong row_after(__global const uint *starts, ulong v, ulong work) {
   ulong low = 0, high = v;
   while (low < high) {

@@ -1,25 +1,25 @@
-/* embedding, the gradient of the table on many cores: dtable[t] = sum of dy[i] over the positions i with ids[i] = t, in their
- * order. The positions are sorted by id first, by counting; integer atomics only count, so they leave no trace of their order.
- * Most rows have few positions or none; the few with more than POPULAR get groups of their own.
+/* embedding, the gradient of the table on many cores: dtable[t] = sum of dy[i] over the positions i with ids[i] = t, in order. The positions are
+ * first sorted by id, by counting. Integer atomics only count, so their order does not affect the result. Most rows have few positions or none.
+ * The few rows with more than POPULAR positions get separate groups.
  *
  * ids (n) uint in B blocks of `per`; counts (B, V) uint, zero before; starts (V + 1) uint; order (n) uint; dy (n, C) T; dtable
  * (V, C) T. Ids outside the table are left out. For the groups g of WG rows: sums (G) uint2, positions and popular rows; found
- * (G, WG) uint, those rows. popular uint: how many popular rows there are in all, and behind it which, rising.
- * embedding_count    counts[b, t] = how often t stands in block b. Item i has position i.
- * embedding_ranks    counts[b, t] becomes how often t stands in the blocks before b; starts[t] how often the rows before it in
- *                    its group stand in all. Sets sums and found. Item t.
- * embedding_starts   adds the sums of the groups before: starts becomes the running sum, exclusive; popular is what the groups
- *                    found, one after the other. Item t, the same groups.
- * embedding_order    order[starts[t] + rank] = i, where rank counts the same id at earlier positions: counts[b, t] and those of
+ * (G, WG) uint, those rows. popular uint: the number of popular rows, then the rows in increasing order.
+ * embedding_count    counts[b, t] = the number of positions in block b with id t. Item i has position i.
+ * embedding_ranks    counts[b, t] becomes the number of positions in the blocks before b with id t; starts[t] the number of positions of
+ *                    the rows before t in its group. Sets sums and found. Item t.
+ * embedding_starts   adds the sums of the groups before: starts becomes the exclusive running sum; popular lists the rows that the groups
+ *                    found, one group after the other. Item t, the same groups.
+ * embedding_order    order[starts[t] + rank] = i, where rank is the number of earlier positions with the same id: counts[b, t] plus those of
  *                    this block before i. Item i has position i.
- * embedding_sum      a group of X by Y items has Y rows; item (x, y) vectors x, x + X, … of row y, which it sums alone. Rows
+ * embedding_sum      a group of X by Y items has Y rows; item (x, y) sums vectors x, x + X, … of row y. Rows
  *                    without positions become 0. Popular rows are left out.
- * embedding_popular  group (k, chunk) has X vectors of popular row k, the first of them X * chunk. Its Y items take every Y-th
- *                    position each, and their sums join in a fixed tree.
- * Sums are float. VW is the tuned one, or 16 bytes where rows are whole vectors of those (ALIGNED_VECTORS).
+ * embedding_popular  group (k, chunk) has X vectors of popular row k, the first of them X * chunk. Each of its Y items sums every Y-th
+ *                    position, and their sums are added in a fixed tree.
+ * Sums are float. VW is the tuned value, or 16 bytes if rows are a multiple of such vectors (ALIGNED_VECTORS).
  *
  * Design: a stable counting sort with prefix sums (Blelloch 1990), then sums of segments; PyTorch's deterministic gradient sorts as well.
- * Ceiling: reads dy and writes the table once. H200, 8192 positions, 50304 x 768 in bf16: embedding_sum 2.8 of 4.8 TB/s, with the sorting 2.5
+ * Ceiling: reads dy and writes the table once. H200, 8192 positions, 50304 x 768 in bf16: embedding_sum 2.8 of 4.8 TB/s, including the sorting 2.5
  * (66 us).
  */
 
@@ -28,7 +28,7 @@ __kernel void embedding_count(__global const uint *restrict ids, __global uint *
   if (i < n && ids[i] < v) atomic_inc(counts + i / per * v + ids[i]);
 }
 
-/* The sum of v over the items before; total gets that over all. */
+/* Returns the sum of v over the items before; total gets the sum over all items. */
 static inline uint2 running_sum(__local uint2 *s, uint2 v, uint2 *total) {
   const uint l = get_local_id(0);
   s[l] = v;
@@ -86,13 +86,13 @@ __kernel void embedding_order(__global const uint *restrict ids, __global const 
   order[starts[id] + rank] = (uint)i;
 }
 
-/* Sum of VW columns of dy over positions first, first + step, … before end, in this order. */
+/* Returns the sum of VW columns of dy over positions first, first + step, … before end, in this order. */
 static inline FV sum_of(__global const T *restrict dy, __global const uint *restrict order, uint first, uint end, uint step,
                         ulong c, ulong column, ulong lanes) {
   FV acc = (FV)(0.0f);
   uint s = first;
   if (lanes == VW) {
-    /* Four rows on their way: each costs two accesses, one after the other. */
+    /* Four rows are loaded at a time, because each costs two accesses, one after the other. */
     for (; s + 3 * step < end; s += 4 * step) {
       const ulong i = order[s], j = order[s + step], k = order[s + 2 * step], m = order[s + 3 * step];
       const FV a = LDV(dy, i * c + column), b = LDV(dy, j * c + column), d = LDV(dy, k * c + column),

@@ -1,4 +1,4 @@
-//! Rows of a table looked up by number, and the gradient of the table, whose sums always have the order of the positions.
+//! Rows of a table looked up by index, and the gradient of the table, whose sums are always in the order of the positions.
 
 use super::map::row_grid;
 use super::prelude::*;
@@ -14,7 +14,7 @@ static SORTED: Kernel = Kernel::new("embedding_sorted", cl_file!("embedding_sort
     .requires(|device| !device.is_cpu());
 static BACKWARD: Variants = Variants::new("embedding_bwd", &[&OWNED, &SORTED]);
 
-/// table `(V, C)`, ids of any shape, u32 or i32 → ids' shape with an axis of `C` behind. An id outside the table gives a row
+/// Looks up rows: table `(V, C)`, ids of any shape, u32 or i32 → the shape of ids followed by an axis of `C`. An id outside the table gives a row
 /// of NaN, and no gradient.
 pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     check::float("embedding", "table", table)?;
@@ -25,11 +25,11 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     Embedding.apply([table, ids])
 }
 
-/// `table[ids[i]] += rows[i]` in place: table `(V, C)`, rows `(N, C)` of its type, ids `(N)`, u32 or i32 and different from each other. An id
-/// outside the table adds nothing. No operation of the tape.
+/// Adds `table[ids[i]] += rows[i]` in place: table `(V, C)`, rows `(N, C)` of its type, ids `(N)`, u32 or i32 and different from each other. An id
+/// outside the table adds nothing. Not recorded on the tape.
 ///
 /// # Errors
-/// `Shape` or `DType` where they do not fit.
+/// `Shape` or `DType` if they do not fit.
 pub fn add_rows(table: &Tensor, ids: &Tensor, rows: &Tensor) -> Result<()> {
     check::float("add_rows", "table", table)?;
     check::indices("add_rows", "ids", ids)?;
@@ -56,7 +56,7 @@ pub fn add_rows(table: &Tensor, ids: &Tensor, rows: &Tensor) -> Result<()> {
     launch.scalar(v).scalar(c).scalar(n).run()
 }
 
-/// See [`embedding`].
+/// Operation of [`embedding`].
 #[derive(Clone)]
 pub struct Embedding;
 
@@ -96,8 +96,8 @@ impl Op<2> for Embedding {
         Array::new(shape, rows.collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Rows of a table by number: table `(V, C)`, ids u32 or i32 → ids' shape with an axis of C behind. An id outside of the table \
-                   gives a row of NaN, and no gradient.";
+        let doc = "Rows of a table by index: table `(V, C)`, ids u32 or i32 → the shape of ids followed by an axis of C. An id outside of the \
+                   table gives a row of NaN, and no gradient.";
         vec![Call::new(Self::NAME, doc).inputs(&["table", "ids"]).run(|a| {
             let [table, ids] = a.inputs()?;
             embedding(table, ids)
@@ -127,7 +127,7 @@ impl Op<2> for Embedding {
     }
 }
 
-/// Gradient of the table, each work-item the rows it owns.
+/// Computes the gradient of the table; each work-item owns a run of rows.
 fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (device, [v, c], n) = (table.device(), table.dims2()?, ids.count());
     let order = Tensor::empty(device, [n], DType::U32)?;
@@ -143,15 +143,15 @@ fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run().map(|()| dtable)
 }
 
-/// Positions to a block at least, and blocks at most: ranks within a block are found by looking at all before, and each block
+/// Minimum positions per block, and maximum blocks. The rank of a position within a block is found by comparison with all earlier ones. Each block
 /// has a counter for every row of the table.
 const BLOCK: usize = 512;
 const BLOCKS: usize = 64;
 
-/// A row with more positions than this has work-groups of its own; any other is summed by items alone.
+/// Rows with more positions than this get separate work-groups; single items sum all others.
 const POPULAR: usize = 32;
 
-/// Gradient of the table from positions sorted by id.
+/// Computes the gradient of the table from positions sorted by id.
 fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (device, [v, c], n) = (table.device(), table.dims2()?, ids.count());
     let per = n.div_ceil(BLOCKS).max(BLOCK);
@@ -190,7 +190,7 @@ fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
 mod tests {
     use super::*;
 
-    /// Runs `sum` over rows of small integers, whose sums are exact in any order, and compares. Ids outside are left out.
+    /// Compares `sum` over rows of small integers with the expected sums, which are exact in any order. Ids outside the table are left out.
     fn check(
         sum: fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
         device: &Device,
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(sum(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected, "{v} x {c}, {dtype}");
     }
 
-    /// Row t at `counts[t]` positions, all well mixed.
+    /// Returns well-mixed ids, with row t at `counts[t]` positions.
     fn mixed(counts: &[usize]) -> Vec<u32> {
         let mut ids: Vec<u32> = (0u32..).zip(counts).flat_map(|(t, n)| std::iter::repeat_n(t, *n)).collect();
         let n = ids.len();
@@ -218,7 +218,7 @@ mod tests {
         ids
     }
 
-    /// Some rows of a table, in any order, in every type; an id outside adds nothing.
+    /// Tests some rows of a table, in any order, in every type; an id outside the table adds nothing.
     #[test]
     fn rows_are_added_in_place() {
         let device = crate::suite::test_device().unwrap();
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// What GPUs run: several items for a row that many positions have, one for others.
+    /// Tests the kernels for GPUs: several items for a row with many positions, one for other rows.
     #[test]
     fn groups_agree_with_owners() {
         let device = crate::suite::test_device().unwrap();
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Adjacent popular rows, in one group and over the edges of groups, rows at the limit and one past it, the last row.
+    /// Tests adjacent popular rows, in one group and across the edges of groups, rows at the limit and one above it, and the last row.
     #[test]
     fn popular_rows_have_groups_of_their_own() {
         let device = crate::suite::test_device().unwrap();
@@ -268,11 +268,11 @@ mod tests {
         for (c, dtype) in [19, 200].into_iter().flat_map(|c| DType::FLOATS.map(|dtype| (c, dtype))) {
             check(sorted, &device, &mixed(&counts), [v, c], dtype);
         }
-        check(sorted, &device, &mixed(&[POPULAR + 1; 3]), [3, 5], DType::F32); // as many as there can be
+        check(sorted, &device, &mixed(&[POPULAR + 1; 3]), [3, 5], DType::F32); // the maximum number
         check(sorted, &device, &mixed(&[POPULAR]), [1, 5], DType::F32); // none
     }
 
-    /// Both ways over several blocks; ids outside are left out.
+    /// Tests both kernels over several blocks; ids outside the table are left out.
     #[test]
     fn both_gradients_agree_over_blocks_and_bad_ids() {
         let device = crate::suite::test_device().unwrap();

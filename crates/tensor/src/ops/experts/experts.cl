@@ -1,24 +1,25 @@
-/* A sparse mixture of experts beside its products: which rows belong to which expert, their results together, gradients of the weights.
+/* A sparse mixture of experts, without its products: the assignment of rows to experts, the combination of their results, gradients of the
+ * weights.
  *
- * A pair is a token and one of its K slots, number token * K + slot; its bin is the expert that ids names, or E, nobody's, for an id that is
- * no expert's. Rows are the pairs sorted by bin, those of a bin in the order of their numbers (a stable counting sort).
+ * A pair is a token and one of its K slots, number token * K + slot. Its bin is the expert in ids, or E, the bin without an expert, if the id is
+ * not valid. Rows are the pairs sorted by bin, those of a bin in the order of their numbers (a stable counting sort).
  *
  * dispatch_count    ids (P) → counts (blocks, E + 1) uint. Block b is a group and has pairs b*per … b*per+per-1.
- * dispatch_offsets  counts: pairs of a bin before each block, in place of those in it; offsets (E + 1): the first row of each bin, nobody's
- *                   last; tiles (n_tiles, 2): the bin and the first row of each tile of at most TILE rows of one bin, ~0 where there
- *                   are no more. One group.
- * dispatch_place    → order (P): the pair of each row; tokens (P): its token; places (P): the row of each pair. A group a block.
- * dispatch_all      all of it, for one block and one group.
+ * dispatch_offsets  counts: replaces the pairs of a bin in each block by those before the block; offsets (E + 1): the first row of each bin, the
+ *                   last one for rows without an expert; tiles (n_tiles, 2): the bin and the first row of each tile of at most TILE rows of one
+ *                   bin, ~0 for unused entries. One group.
+ * dispatch_place    → order (P): the pair of each row; tokens (P): its token; places (P): the row of each pair. One group per block.
+ * dispatch_all      all three, for one block and one group.
  * combine           rows (P, N) T, weights (P) T with WEIGHTED 1, places → y (P / K, N) T: sums of a token's rows, times their weights, in
  *                   the order of its slots; with PLACED 0 row p is that of pair p, and places are not read
- * weight_rows       t (P, N), h (P, N), order, weights → dweights (P) T: sums of t * h of each row; then t and h times the row's weight.
- *                   A group a row.
+ * weight_rows       t (P, N), h (P, N), order, weights → dweights (P) T: sums of t * h of each row; then t and h are multiplied by the row's weight.
+ *                   One group per row.
  *
- * Counts are made by atomic additions of integers, whose order changes nothing. Sums are float. GPUs: WG items a group, in combine (X, Y)
- * items, X along N. CPUs: one.
+ * Counts are atomic additions of integers, whose order does not matter. Sums are float. GPUs: WG items per group, in combine (X, Y) items, X
+ * along N. CPUs: one item.
  *
- * Design: rows sorted by expert and tiles that each belong to one, as MegaBlocks groups them (Gale et al. 2022, arXiv:2211.15841).
- * Ceiling: copies of as many bytes. The products take a thousand times as long.
+ * Design: rows sorted by expert, and tiles that each belong to one expert, like MegaBlocks (Gale et al. 2022, arXiv:2211.15841).
+ * Ceiling: copies of the same bytes. The products take a thousand times as long.
  */
 #ifndef E
 #define E 8
@@ -39,7 +40,7 @@
 
 static inline uint bin_of(uint id) { return min(id, (uint)E); }
 
-/* How many of the pairs from `from` to `to` are in each bin. */
+/* Counts the pairs from `from` to `to` in each bin. */
 static inline void count_block(__local uint *bins, __global const uint *ids, ulong from, ulong to) {
   for (uint b = get_local_id(0); b < BINS; b += WG) bins[b] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -47,7 +48,7 @@ static inline void count_block(__local uint *bins, __global const uint *ids, ulo
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* Offsets and tiles from the sizes of the bins. Each bin's item adds up those before it: reads that need not wait for each other. */
+/* Computes offsets and tiles from the sizes of the bins. Each bin's item adds the sizes before it by reads that need not wait for each other. */
 static inline void lay_out(__local const uint *sizes, __global uint *offsets, __global uint *tiles, uint n_tiles) {
   uint used = 0;
   for (uint b = 0; b < BINS; b++) used += (sizes[b] + TILE - 1) / TILE;
@@ -60,7 +61,7 @@ static inline void lay_out(__local const uint *sizes, __global uint *offsets, __
   for (uint i = used + get_local_id(0); i < n_tiles; i += WG) tiles[2 * i] = tiles[2 * i + 1] = ~0u;
 }
 
-/* Rows of the pairs from `from` to `to`; next: the next row of each bin. */
+/* Places the pairs from `from` to `to` in rows; next: the next row of each bin. */
 static inline void place_block(__local uint *next, __local uint *chunk, __global const uint *ids, __global uint *order,
                                __global uint *tokens, __global uint *places, ulong from, ulong to) {
   const uint l = get_local_id(0);

@@ -1,7 +1,7 @@
-//! The experts of a sparse mixture (Shazeer et al. 2017): gated feed-forward layers, of which each token goes through a few.
+//! The experts of a sparse mixture (Shazeer et al. 2017): gated feed-forward layers, of which each token uses a few.
 //!
-//! Pairs of a token and a slot are sorted by expert on the device; then all experts' maps are one product in groups each. Sizes are those of
-//! the pairs, whatever each expert gets, so a pass can be captured in a graph.
+//! Pairs of a token and a slot are sorted by expert on the device. Then each map of all experts is one grouped product. Sizes depend on the number
+//! of pairs, not on the experts' shares, so a pass can be captured in a graph.
 
 use super::gated::{Gate, Gated, gated};
 use super::map::row_grid;
@@ -18,16 +18,15 @@ static KERNEL: Kernel = Kernel::new("experts", cl_file!("experts.cl"))
     .tune(&[("WG", &[256, 128]), ("VW", &[4])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0])]);
 
-/// Expert weights: gate and value maps stacked (E, 2H, C), gates before values, and maps back (E, C, H).
+/// Expert weights: stacked gate and value maps (E, 2H, C), gates before values, and down maps (E, C, H).
 pub type ExpertMaps<'a> = [&'a Tensor; 2];
 
-/// x `(.., C)`, ids u32 or i32 and weights `(.., K)` of a token's experts → `Σ weight * down(act(gate x) * up x)` over its slots, in their
-/// order, `(.., C)`. An id that is no expert's adds nothing. Gradients flow to x, the weights and the experts' maps; an expert without
-/// tokens gets zeros.
+/// Computes `Σ weight * down(act(gate x) * up x)` over the slots of each token, in order: x `(.., C)`, ids u32 or i32 and weights `(.., K)` →
+/// `(.., C)`. An invalid id adds nothing. Gradients flow to x, the weights and the experts' maps; an expert without tokens gets zeros.
 ///
 /// # Errors
-/// `Shape` when C, H, E, K or the axes before the last differ; `DType` when ids are no indices or the others not floats of one type;
-/// `Unsupported` for more than [`MOST_EXPERTS`].
+/// `Shape` if C, H, E, K or the axes before the last differ; `DType` if ids are not indices or the others are not floats of one type; `Unsupported`
+/// for more than [`MOST_EXPERTS`].
 pub fn experts(
     x: &Tensor,
     ids: &Tensor,
@@ -60,7 +59,7 @@ fn check_sizes([x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<()> {
     Ok(())
 }
 
-/// Checks what is multiplied by `e` experts.
+/// Checks the operands for `e` experts.
 fn check_operands([x, ids, weights]: [&Tensor; 3], e: usize) -> Result<()> {
     let op = Experts::NAME;
     check::same_float(op, &[("x", x), ("weights", weights)])?;
@@ -68,14 +67,14 @@ fn check_operands([x, ids, weights]: [&Tensor; 3], e: usize) -> Result<()> {
     let outer = |x: &Tensor| x.dims().split_last().map(|(_, outer)| outer.to_vec());
     let (Some(tokens), Some(slots)) = (outer(x), outer(ids)) else {
         return Err(Error::shape(format!(
-            "experts: x {} and ids {} need a last axis",
+            "experts: x {} and ids {}, expected at least one axis",
             x.shape(),
             ids.shape()
         )));
     };
     if tokens != slots || ids.shape() != weights.shape() {
         return Err(Error::shape(format!(
-            "experts: ids {} and weights {}, expected two of one shape, K for each token of x {}",
+            "experts: ids {} and weights {}, expected the same shape with K per token of x {}",
             ids.shape(),
             weights.shape(),
             x.shape()
@@ -89,13 +88,13 @@ fn check_operands([x, ids, weights]: [&Tensor; 3], e: usize) -> Result<()> {
     Ok(())
 }
 
-/// See [`experts()`].
+/// Operation of [`experts()`].
 #[derive(Clone)]
 pub struct Experts {
     pub(super) gate: Gate,
 }
 
-/// Which pairs are in which rows, sorted by expert.
+/// Assignment of pairs to rows, which are sorted by expert.
 pub struct Dispatch {
     groups: Groups,
     /// Pair of each row, u32 (P).
@@ -104,16 +103,16 @@ pub struct Dispatch {
     tokens: Tensor,
     /// Row of each pair, u32 (P).
     places: Tensor,
-    /// Slots of a token K.
+    /// Slots per token, K.
     slots: usize,
 }
 
-/// Pairs that a group sorts at least, and groups at most.
+/// Minimum pairs that a group sorts, and maximum number of groups.
 const BLOCK: usize = 1024;
 const BLOCKS: usize = 64;
 
 impl Dispatch {
-    /// ids `(.., K)` of `experts` experts.
+    /// Sorts the pairs of ids `(.., K)` by expert.
     fn new(ids: &Tensor, experts: usize) -> Result<Self> {
         let (device, pairs, slots) = (ids.device(), ids.count(), ids.shape().last());
         if i32::try_from(pairs).is_err() {
@@ -162,12 +161,12 @@ impl Dispatch {
         Ok(out)
     }
 
-    /// Rows (P, N) of each token added up in the order of its slots, times their weights where there are some: into y, (.., N).
+    /// Adds the rows (P, N) of each token in the order of its slots, times their weights if there are any, into y, (.., N).
     fn combine(&self, rows: &Tensor, weights: Option<&Tensor>, y: &Tensor) -> Result<()> {
         combine([rows, y], weights, Some(&self.places), self.slots)
     }
 
-    /// Gradient of the weights, `Σ t h` over each row of t and h (P, H); both are multiplied by their row's weight.
+    /// Computes the gradient of the weights, `Σ t h` over each row of t and h (P, H), and multiplies both by their row's weight.
     fn weight_rows(&self, t: &Tensor, h: &Tensor, weights: &Tensor) -> Result<Tensor> {
         let dweights = weights.empty_like()?;
         if weights.count() == 0 {
@@ -185,7 +184,7 @@ impl Dispatch {
     }
 }
 
-/// The `slots` rows (P, N) of each token, which lie at `places` or in the order of pairs, added up.
+/// Adds the `slots` rows (P, N) of each token, which are at `places` or in the order of pairs.
 fn combine(
     [rows, y]: [&Tensor; 2],
     weights: Option<&Tensor>,
@@ -212,7 +211,7 @@ fn combine(
 impl Op<5> for Experts {
     const NAME: &'static str = "experts";
     const NO_SINGLE_SAMPLE: Option<&'static str> = Some("gate_up holds a gate and a value");
-    /// Rows, and gates beside values (P, 2H).
+    /// Assignment of rows, and gates followed by values (P, 2H).
     type Saved = (Dispatch, Tensor);
     fn forward(&self, inputs: [&Tensor; 5]) -> Result<(Tensor, Self::Saved)> {
         check_sizes(inputs)?;
@@ -236,7 +235,7 @@ impl Op<5> for Experts {
         let (x, weights, dy) = (x.contiguous()?, weights.contiguous()?, dy.contiguous()?);
         let (gate_up_dense, down_dense) = (gate_up.contiguous()?, down.contiguous()?);
         let (groups, tokens) = (&dispatch.groups, &dispatch.tokens);
-        // dy through each row's map back, before the row's weight: its product with the hidden layer is the weight's gradient.
+        // dy times each row's down map, before the row's weight. Its product with the hidden layer is the weight's gradient.
         let t = grouped::rows(groups, Rows::of(&dy, tokens), &down_dense, true)?; // (P, H)
         let h = gated(hidden, self.gate)?; // (P, H)
         let dweights = dispatch.weight_rows(&t, &h, &weights)?;
@@ -279,8 +278,8 @@ impl Op<5> for Experts {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their gate and value maps stacked \
-                   (E, 2H, C) and maps back (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
+        let doc = "The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their stacked gate and value \
+                   maps (E, 2H, C) and down maps (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "weights", "gate_up", "down"]);
         vec![call.choice("gate", &Gate::NAMES).run(|a| {
             let [x, ids, weights, gate_up, down] = a.inputs()?;
@@ -318,13 +317,13 @@ impl Op<5> for Experts {
             // Whole vectors.
             sample([9, 3, 5, 16, 8]),
             gelu.named("GELU").light(),
-            // More rows of an expert than a tile has, and experts without any.
+            // An expert with more rows than a tile, and experts without rows.
             one(1.0, [90, 2, 3, 4, 3]).named("one expert").light(),
             sample([150, 2, 3, 3, 2]).named("several tiles").light(),
-            // More columns than a tile has.
+            // More columns than a tile.
             sample([3, 2, 2, 132, 2]).named("wide").light(),
             sample([3, 2, 2, 2, 68]).named("wide hidden layer").light(),
-            // An id that is no expert's.
+            // An invalid id.
             one(3.0, [4, 2, 3, 5, 3]).named("nobody's").light(),
             Sample::new(op(), far).sums(24).extreme().light(),
             sample([0, 2, 3, 4, 2]).light(),
@@ -344,14 +343,14 @@ mod tests {
         Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
     }
 
-    /// Pairs in several blocks, experts of many tiles and of few rows: rows are the pairs of each expert in their order.
+    /// Tests pairs in several blocks, and experts of many tiles and of few rows: rows must be the pairs of each expert in order.
     #[test]
     fn pairs_are_sorted_by_expert_and_keep_their_order() {
         for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
             for (pairs, slots, experts) in
                 [(7, 1, 3), (300, 2, 5), (1500, 2, 40), (3100, 1, 7), (66_000, 3, 4)]
             {
-                // Some experts get nothing, a few pairs are nobody's.
+                // Some experts get no pairs, and a few pairs have no expert.
                 let id = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) % 97 % (experts + 1) / 2 * 2;
                 let ids: Vec<u32> =
                     (0..pairs).map(|i| if i % 51 == 50 { u32::MAX } else { id(i) as u32 }).collect();
@@ -381,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Results and gradients are those of every expert's own layer over all tokens, times the weights that its tokens have for it.
+    /// Compares results and gradients with every expert's layer over all tokens, times the weights of its tokens.
     #[test]
     fn results_and_gradients_are_those_of_single_experts() {
         let near = |what: &str, got: &Tensor, expected: &Tensor| {

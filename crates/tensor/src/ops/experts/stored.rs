@@ -1,26 +1,26 @@
-//! Experts whose matrices may be quantised blocks, for inference. Few rows are multiplied one by one by the matrices that were chosen for them,
-//! without being sorted; more of them are sorted by expert first, and multiplied by the blocks as they are in panels on processors and in planes
-//! on tensor cores, elsewhere by dense copies.
+//! Experts whose matrices may be quantized blocks, for inference. Few rows are multiplied one by one by their matrices, without sorting. More rows
+//! are sorted by expert first. They are then multiplied by the blocks directly: in panels on CPUs and in planes on tensor cores, or by dense copies
+//! on other devices.
 
 use super::super::matmul::few_rows::{self, Fused, Stack};
 use super::super::matmul::{Matrix, Problem};
 use super::*;
 use crate::quant::Blocks;
 
-/// One kind of matrix of all experts, one expert's rows behind the other's.
+/// One kind of matrix of all experts; the experts' rows are concatenated.
 #[derive(Clone, Copy, Debug)]
 pub enum ExpertMap<'a> {
-    /// (E, N, K).
+    /// Dense matrices (E, N, K).
     Dense(&'a Tensor),
-    /// (E N, K).
+    /// Blocks (E N, K).
     Blocks(&'a Blocks),
 }
 
-/// [`experts()`](super::experts()) off the tape, of matrices that may be quantised: gates and values `(E, 2H, C)`, gates before values, and maps
-/// back `(E, C, H)`.
+/// Computes [`experts()`](super::experts()) off the tape with matrices that may be quantized: gates and values `(E, 2H, C)`, gates before values,
+/// and down maps `(E, C, H)`.
 ///
 /// # Errors
-/// As there.
+/// Those of [`experts()`](super::experts()).
 pub fn experts_of_blocks(
     x: &Tensor,
     ids: &Tensor,
@@ -65,15 +65,15 @@ pub fn experts_of_blocks(
 }
 
 impl ExpertMap<'_> {
-    /// Rows of all experts, and columns.
+    /// Returns the rows of all experts, and the columns.
     fn dims(&self) -> Result<[usize; 2]> {
         match self {
             Self::Dense(w) => w.dims3().map(|[e, n, k]| [e * n, k]).map_err(|e| e.context("experts")),
             Self::Blocks(w) => Ok(w.dims()),
         }
     }
-    /// Whether `pairs` rows are better multiplied one by one: each reads a matrix, while sorted rows read every matrix once, and blocks go
-    /// through a dense copy, which is written and read. Panels are multiplied as they are, whatever the number of rows.
+    /// Returns whether `pairs` rows are better multiplied one by one. Each then reads a matrix, while sorted rows read every matrix once, and
+    /// blocks need a dense copy, which is written and read. Panels are multiplied directly for any number of rows.
     fn takes_rows(&self, pairs: usize, experts: usize, dtype: DType) -> bool {
         match self {
             Self::Dense(_) => pairs <= experts,
@@ -88,12 +88,13 @@ impl ExpertMap<'_> {
     }
 }
 
-/// Whether tensor cores multiply sorted rows of a type by these blocks as they are.
+/// Returns whether tensor cores multiply sorted rows of a type by these blocks directly.
 fn on_tensor_cores(w: &Blocks, dtype: DType) -> bool {
     w.in_planes() && dtype != DType::F32
 }
 
-/// Rows by the matrices of a stack, gates and values behind an activation as one, (rows, N); `None` where no kernel here takes them.
+/// Multiplies rows by the matrices of a stack, with gates and values combined by the activation, (rows, N). Returns `None` if no kernel here
+/// supports it.
 fn stacked(
     lines: &Tensor,
     map: ExpertMap<'_>,
@@ -108,14 +109,14 @@ fn stacked(
     let fused = Fused { activation: act.map(|gate| (gate, true)), blocks, stack: Some(stack), ..Fused::NONE };
     let n = map.dims()?[0] / experts;
     let c = Tensor::empty(lines.device(), [rows, n / fused.parts()], lines.dtype())?;
-    // Every row of C may read the same line.
+    // Several rows of C may read the same line.
     let a = Matrix { row_stride: lines.shape().last(), ..Matrix::rows_of(lines)? };
     let problem = Problem { m: rows, n, ..Problem::new(a, b, &[])? };
     Ok(few_rows::run(&c, &problem, &fused)?.then_some(c))
 }
 
 impl Dispatch {
-    /// Rows in their order, of `lines` or of those that `index` says, by the experts' matrices.
+    /// Multiplies rows in order, from `lines` or from the lines in `index`, by the experts' matrices.
     fn rows(
         &self,
         lines: &Tensor,
@@ -160,7 +161,7 @@ mod tests {
         Tensor::normal(device, dims, 0.0, 1.0, DType::F32, &mut Generator::new(seed)).unwrap()
     }
 
-    /// The same rows as blocks and dequantised.
+    /// Returns the same rows as blocks and dequantized.
     fn stored(
         device: &Device,
         (format, order): (&'static Format, Order),
@@ -187,7 +188,7 @@ mod tests {
         Planes,
     }
 
-    /// One text's step, a batch and a prompt, in every order of bytes, beside the op by dense matrices. Some ids are nobody's.
+    /// Compares one text's step, a batch and a prompt, in every storage order, with the operation on dense matrices. Some ids are invalid.
     #[test]
     fn blocks_are_multiplied_as_what_they_stand_for() {
         let orders = [Order::Usual(Activations::Float), Order::Usual(Activations::Int8), Order::Planes];
@@ -221,7 +222,7 @@ mod tests {
                         let most = expected.iter().fold(0f32, |most, v| most.max(v.abs()));
                         for maps in &maps[..if i == 0 { 3 } else { 1 }] {
                             let y = experts_of_blocks(&x, &ids, &weights, *maps, Gate::Silu).unwrap();
-                            // Bytes lose 1/254 of the largest of 32 in each of two products.
+                            // Rounding to bytes loses 1/254 of the largest of 32 in each of two products.
                             let bound = match (order, dtype) {
                                 (Order::Usual(Activations::Float), DType::F32) => 1e-5,
                                 (Order::Usual(Activations::Float), _) => 2e-3,

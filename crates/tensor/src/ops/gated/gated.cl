@@ -2,20 +2,20 @@
  *
  * gated_fwd   x (rows, 2N) T → y (rows, N) T
  * gated_bwd   x, dy (rows, N) T → dx (rows, 2N) T: dg = act'(g) * u * dy, du = act(g) * dy
- * ACT         the activation: 0 SiLU (SwiGLU), 1 GELU by its tanh (GeGLU), 2 GELU, 3 ReLU (ReGLU). Arithmetic is f32.
- * Items of dimension 0 take every get_global_size(0)-th vector of a row, those of dimension 1 rows; the end of a row that is no
- * whole vector is taken element by element. No element has two owners.
+ * ACT         the activation: 0 SiLU (SwiGLU), 1 GELU by its tanh approximation (GeGLU), 2 GELU, 3 ReLU (ReGLU). Arithmetic is f32.
+ * Items of dimension 0 process every get_global_size(0)-th vector of a row, those of dimension 1 rows. Elements after the last whole vector of a
+ * row are processed one by one. Every element has one owner.
  *
- * Ceiling: x (and dy) read, the result written once, a copy's bandwidth.
+ * Ceiling: bandwidth of a copy, with x (and dy) read and the result written once.
  */
-/* The gradient of x from that of the activation. Where ReLU is 0 it is 0, also for a gradient that is not finite. */
+/* Returns the gradient of x from that of the activation. If ReLU is 0, it is 0 even if the incoming gradient is not finite. */
 #if ACT == 3
 #define THROUGH(x, slope, d) ((x) <= 0.0f ? (FV)(0.0f) : (d))
 #else
 #define THROUGH(x, slope, d) ((d) * (slope))
 #endif
 
-/* Vectors of a row of n elements that this item owns, each with its number of real lanes. */
+/* Vectors of a row of n elements that this item owns, each with its number of valid lanes. */
 #define FOR_VECTORS(i, lanes, n)                                                                                  \
   for (ulong i = get_global_id(0) * VW, lanes = min((ulong)VW, (n)-min(i, (ulong)(n))); i < (n);                  \
        i += get_global_size(0) * VW, lanes = min((ulong)VW, (n)-min(i, (ulong)(n))))

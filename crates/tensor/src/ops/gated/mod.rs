@@ -1,4 +1,4 @@
-//! Gated activations (Shazeer 2020): SwiGLU, GeGLU, ReGLU over a projection that holds gate and value side by side.
+//! Gated activations (Shazeer 2020): SwiGLU, GeGLU, ReGLU over a projection that concatenates gate and value.
 
 use super::elementwise::UNARY;
 use super::map::row_grid;
@@ -9,12 +9,12 @@ static KERNEL: Kernel = Kernel::new("gated", cl_file!("gated.cl"))
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// What the gate goes through.
+/// The activation of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// SiLU: SwiGLU.
     Silu,
-    /// GELU by its tanh approximation: GeGLU as Gemma has it.
+    /// GELU by its tanh approximation: GeGLU as in Gemma.
     GeluTanh,
     /// GELU with the error function: GeGLU.
     Gelu,
@@ -23,10 +23,10 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The activation alone.
+    /// Computes the activation alone.
     ///
     /// # Errors
-    /// `DType` where x is no float.
+    /// `DType` if x is not a float.
     pub fn apply(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Silu => x.silu(),
@@ -40,41 +40,41 @@ impl Gate {
 impl Gate {
     const ALL: [Self; 4] = [Self::Silu, Self::GeluTanh, Self::Gelu, Self::Relu];
 
-    /// Rows among the element-wise ops, in the same order.
+    /// Names of the rows in the table of element-wise operations, in the same order.
     pub(super) const NAMES: [&'static str; 4] = ["silu", "gelu_tanh", "gelu", "relu"];
 
     pub(super) fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
-    /// The one of that name.
+    /// Returns the gate with this name.
     ///
     /// # Errors
-    /// `Format` with the names that there are.
+    /// `Format` with the known names.
     pub fn named(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|gate| gate.name() == name);
-        found.ok_or_else(|| Error::format(format!("no gate {name:?}, expected {}", Self::NAMES.join(", "))))
+        found.ok_or_else(|| Error::format(format!("gate is {name:?}, expected {}", Self::NAMES.join(", "))))
     }
     pub(super) fn in_f64(self, x: f64) -> f64 {
         UNARY.iter().find(|row| row.name == self.name()).map_or(f64::NAN, |row| (row.f)(x, [0.0; 2]))
     }
 }
 
-/// x `(.., 2N)`, a gate g of N elements and a value u of N behind it → `act(g) * u` `(.., N)`.
+/// Computes `act(g) * u` `(.., N)` from x `(.., 2N)`, a gate g of N elements followed by a value u of N.
 ///
 /// # Errors
-/// `Shape` when the last axis is odd; `DType` when x is not of floats.
+/// `Shape` if the last axis is odd; `DType` if x does not have a float type.
 pub fn gated(x: &Tensor, gate: Gate) -> Result<Tensor> {
     check::float("gated", "x", x)?;
     if x.shape().rank() == 0 || !x.shape().last().is_multiple_of(2) {
         return Err(Error::shape(format!(
-            "gated: x has shape {}, expected a last axis of gate and value, each as long as the other",
+            "gated: x has shape {}, expected a last axis of gate and value of equal length",
             x.shape()
         )));
     }
     Gated { gate }.apply([x])
 }
 
-/// See [`gated()`].
+/// Operation of [`gated()`].
 #[derive(Clone)]
 pub struct Gated {
     pub(super) gate: Gate,
@@ -133,7 +133,7 @@ impl Op<1> for Gated {
         Array::new(dims, x.rows().flat_map(row).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements and a value u of N behind it → `act(g) * u` `(.., N)`.";
+        let doc = "Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements followed by a value u of N → `act(g) * u` `(.., N)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).choice("gate", &Gate::NAMES);
         vec![call.run(|a| gated(a.inputs::<1>()?[0], Gate::named(&a.get::<String>("gate")?)?))]
     }
@@ -149,7 +149,7 @@ impl Op<1> for Gated {
                 _ => Input::normal(shape),
             };
             let sample = |shape: &[usize]| Sample::new(Self { gate }, [input(shape)]).named(gate.name());
-            // Gates far in both tails, and values whose product with them is large.
+            // Gates far in both tails, and values with large products.
             let far = match gate {
                 Gate::Relu => Input::values(&[4, 14], &[70.0, -130.0, 2000.0, -0.4, 1e4], None),
                 _ => Input::uniform(&[4, 14], -60.0, 60.0),

@@ -1,17 +1,17 @@
-/* Elements read and written by numbers along an axis.
+/* Reads and writes elements by index along an axis.
  *
- * Tensors are seen as (O, N, I) around the axis; ids (O, M, I) uint has numbers below N. One outside of it is passed over.
+ * Tensors are seen as (O, N, I) around the axis; ids (O, M, I) uint are indices below N. Invalid indices are skipped.
  *
- * gather(x, ids, y, O, N, M, I)               y[o, m, i] = x[o, ids[o, m, i], i], NaN for a number outside, 0 with ZERO.  x (O, N, I), y (O, M, I) T.
+ * gather(x, ids, y, O, N, M, I)               y[o, m, i] = x[o, ids[o, m, i], i], NaN for an invalid index, 0 with ZERO.  x (O, N, I), y (O, M, I) T.
  * add_lines(ids, source, sums, ..)            sums[o, ids[o, m, i], i] += source[o, m, i] for m in order.         source T, sums (O, N, I) float.
  * winner_lines(ids, won, ..)                  won[o, ids[o, m, i], i] = m + 1 for m in order.                      won (O, N, I) uint.
- * add_runs(keys, order, source, sums, ..)     the same sums; keys (O, I, M) uint are the ids in order, order where they stood.
+ * add_runs(keys, order, source, sums, ..)     the same sums; keys (O, I, M) uint are the sorted ids, order their original positions.
  * winner_runs(keys, order, won, ..)           the same numbers in won.
  * pick(x, source, won, y, ..)                 y[o, n, i] = won > 0 ? source[o, won - 1, i] : x[o, n, i].
- * won_grad(dy, ids, won, dsource, ..)         dsource[o, m, i] = dy[o, n, i] where won[o, n, i] is m + 1, n = ids[o, m, i], else 0.
+ * won_grad(dy, ids, won, dsource, ..)         dsource[o, m, i] = dy[o, n, i] if won[o, n, i] is m + 1, n = ids[o, m, i], otherwise 0.
  *
- * Items of `lines` own a line (o, i) each: nothing is atomic, and the order of additions is that of m. Items of `runs` own a run of equal keys, for
- * few long lines. The others take elements in turn. Sums are float. Tuned: WG.
+ * Items of the `lines` kernels own one line (o, i) each: nothing is atomic, and additions are in the order of m. Items of the `runs` kernels own
+ * a run of equal keys, for few long lines. Items of the other kernels process elements in turn. Sums are float. Tuned: WG.
  */
 #if defined(ZERO) && ZERO
 #define OUTSIDE 0.0f

@@ -1,4 +1,4 @@
-//! The launches behind gathering and scattering, off the tape.
+//! Launches of gather and scatter, off the tape.
 
 use super::super::copy::storage;
 use super::super::map::CPU_CHUNK;
@@ -9,11 +9,11 @@ use netcl_kernel::Launch;
 static KERNEL: Kernel =
     Kernel::new("gather", cl_file!("gather.cl")).tune(&[("WG", &[128])]).tune_cpu(&[("WG", &[1])]);
 
-/// With fewer lines than this and more numbers in each, a GPU sorts the numbers and works on runs of equal ones.
+/// With fewer lines than this, and long lines, a GPU sorts the indices and works on runs of equal ones.
 const FEW_LINES: usize = 2048;
 const LONG_LINE: usize = 128;
 
-/// A tensor of `n` and numbers of `m` along one axis, seen as (O, N, I) and (O, M, I).
+/// A tensor of size `n` and indices of size `m` along one axis, seen as (O, N, I) and (O, M, I).
 #[derive(Clone, Copy)]
 pub(super) struct Axis {
     outer: usize,
@@ -33,7 +33,7 @@ impl Axis {
         }
     }
 
-    /// A launch whose items share `count` elements of `work` each.
+    /// Starts a launch whose items divide `count` elements with `work` each.
     fn start(self, entry: &'static str, of: &Tensor, count: usize, work: usize) -> Launch<'static> {
         let device = of.device();
         let each = match device.capabilities().is_cpu() {
@@ -49,7 +49,7 @@ impl Axis {
         launch.scalar(self.outer).scalar(self.n).scalar(self.m).scalar(self.inner).run()
     }
 
-    /// `outside`: whether a number outside gives NaN, or 0.
+    /// Gathers; an invalid index gives NaN if `outside`, otherwise 0.
     pub(super) fn gather(self, x: &Tensor, ids: &Tensor, y: &Tensor, outside: bool) -> Result<()> {
         if y.count() == 0 {
             return Ok(());
@@ -58,7 +58,7 @@ impl Axis {
         self.run(launch.define("ZERO", !outside))
     }
 
-    /// The numbers of every line in order, and where they stood: (O, I, M) both. `None` where lines are many or short.
+    /// Returns the sorted indices of every line and their original positions, both (O, I, M). Returns `None` if lines are many or short.
     fn runs(self, ids: &Tensor) -> Result<Option<[Tensor; 2]>> {
         let lines = self.outer * self.inner;
         if ids.device().capabilities().is_cpu() || lines >= FEW_LINES || self.m <= LONG_LINE {
@@ -69,7 +69,7 @@ impl Axis {
         Ok(Some([keys, order]))
     }
 
-    /// Adds to `sums`, f32 (O, N, I).
+    /// Adds `source` to `sums`, f32 (O, N, I).
     pub(super) fn add(self, ids: &Tensor, source: &Tensor, sums: &Tensor) -> Result<()> {
         if source.count() == 0 || sums.count() == 0 {
             return Ok(());
@@ -87,7 +87,7 @@ impl Axis {
         self.run(launch)
     }
 
-    /// For each element of (O, N, I) the last position along the axis that names it, counted from 1; 0 where none does.
+    /// Returns for each element of (O, N, I) the last position along the axis with its index, counted from 1, or 0 if there is none.
     pub(super) fn winners(self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
         let won = Tensor::zeros(x.device(), x.shape(), DType::U32)?;
         if ids.count() == 0 || won.count() == 0 {

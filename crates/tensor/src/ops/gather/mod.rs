@@ -1,16 +1,16 @@
-//! Elements read and written by numbers along an axis: gather, scatter, scatter with sums. Nothing depends on the order in which a device works: sums are
-//! made in the order of positions, and of several positions that name one element the last one's is kept.
+//! Reads and writes by index along an axis: gather, scatter, scatter with sums. Results do not depend on the device's order of work: sums are
+//! computed in the order of positions, and if several positions name one element, the last one is kept.
 
 use super::prelude::*;
 
 mod launch;
 use launch::Axis;
 
-/// Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids, u32 or i32, have as many axes as x, none but `axis` longer; a number
-/// outside of the axis gives NaN. The gradient adds up in the order of the positions.
+/// Gathers elements of an axis by index: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids, u32 or i32, have the axes of x, none but `axis` longer.
+/// An invalid index gives NaN. The gradient is summed in the order of the positions.
 ///
 /// # Errors
-/// `Shape` where the axes do not fit; `DType` when x is not of floats or ids are no integers.
+/// `Shape` if the axes do not fit; `DType` if x does not have a float type or ids are not integers.
 pub fn gather(x: &Tensor, axis: isize, ids: &Tensor) -> Result<Tensor> {
     let axis = checked("gather", x, axis, ids)?;
     let mut window = x.clone();
@@ -20,21 +20,21 @@ pub fn gather(x: &Tensor, axis: isize, ids: &Tensor) -> Result<Tensor> {
     Gather { axis }.apply([&window, ids])
 }
 
-/// x with `source` added by number: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, f32 sums in the order of positions. ids, u32 or i32, and source
-/// have one shape, with the axes of x, none but `axis` longer; a number outside of the axis adds nothing.
+/// Returns x with `source` added by index: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of positions. ids, u32 or
+/// i32, and source have one shape, with the axes of x, none but `axis` longer. An invalid index adds nothing.
 ///
 /// # Errors
-/// As [`gather`]; `Shape` or `DType` where the source does not fit.
+/// Those of [`gather`]; `Shape` or `DType` if the source does not fit.
 pub fn scatter_add(x: &Tensor, axis: isize, ids: &Tensor, source: &Tensor) -> Result<Tensor> {
     let (axis, ids, source) = scattered("scatter_add", x, axis, ids, source)?;
     ScatterAdd { axis }.apply([x, &ids, &source])
 }
 
-/// x with elements replaced by number: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, by the last position that names the element. As
-/// [`scatter_add`] otherwise.
+/// Returns x with elements replaced by index: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, from the last position that names the element.
+/// Otherwise like [`scatter_add`].
 ///
 /// # Errors
-/// As [`scatter_add`].
+/// Those of [`scatter_add`].
 pub fn scatter(x: &Tensor, axis: isize, ids: &Tensor, source: &Tensor) -> Result<Tensor> {
     let (axis, ids, source) = scattered("scatter", x, axis, ids, source)?;
     Scatter { axis }.apply([x, &ids, &source])
@@ -56,7 +56,7 @@ fn checked(op: &str, x: &Tensor, axis: isize, ids: &Tensor) -> Result<usize> {
     )))
 }
 
-/// Numbers and source as large as x but for the axis: filled with numbers outside.
+/// Returns indices and source extended to the size of x except along the axis, padded with invalid indices.
 fn scattered(
     op: &str,
     x: &Tensor,
@@ -68,7 +68,7 @@ fn scattered(
     check::same_float(op, &[("x", x), ("source", source)])?;
     if source.shape() != ids.shape() {
         return Err(Error::shape(format!(
-            "{op}: source has shape {}, expected {}, that of ids",
+            "{op}: source has shape {}, expected {}, the shape of ids",
             source.shape(),
             ids.shape()
         )));
@@ -92,7 +92,7 @@ fn scattered(
     Ok((axis, ids, source))
 }
 
-/// `x[o, ids[o, m, i], i]` of f64 arrays: the place in x of element `e` of ids.
+/// Returns the position in x of element `e` of ids in `x[o, ids[o, m, i], i]`, for f64 arrays.
 fn place(x: &Array, ids: &Array, axis: usize, e: usize) -> Option<usize> {
     let mut at = unravel(e, &ids.shape);
     let id = ids.data[e];
@@ -101,7 +101,7 @@ fn place(x: &Array, ids: &Array, axis: usize, e: usize) -> Option<usize> {
     inside.then(|| at.iter().zip(x.shape.strides()).map(|(a, s)| a * s).sum())
 }
 
-/// See [`gather`]; x is no longer than ids but for the axis.
+/// Operation of [`gather`]; x is not longer than ids except along the axis.
 #[derive(Clone)]
 pub struct Gather {
     pub(super) axis: usize,
@@ -125,8 +125,8 @@ impl Op<2> for Gather {
         Array::from_fn(ids.shape.clone(), |e| place(x, ids, self.axis, e).map_or(f64::NAN, |at| x.data[at]))
     }
     fn calls() -> Vec<Call> {
-        let doc = "Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number \
-                   outside of the axis gives NaN.";
+        let doc = "Elements of an axis by index: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have the axes of x, none but `axis` longer; an \
+                   invalid index gives NaN.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids"]).default("axis", -1);
         vec![call.run(|a| a.inputs().and_then(|[x, ids]| gather(x, a.get("axis")?, ids)))]
     }
@@ -150,7 +150,7 @@ impl Op<2> for Gather {
     }
 }
 
-/// See [`scatter_add`]; all axes agree but one.
+/// Operation of [`scatter_add`]; all axes but one agree.
 #[derive(Clone)]
 pub struct ScatterAdd {
     pub(super) axis: usize,
@@ -170,7 +170,7 @@ impl Op<3> for ScatterAdd {
     fn backward(&self, [_, ids, source]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (dy, ids) = (dy.contiguous()?, ids.contiguous()?);
         let dsource = Tensor::empty(dy.device(), source.shape(), dy.dtype())?;
-        // What added nothing has no gradient.
+        // Elements that added nothing have a zero gradient.
         Axis::of(&dy, &ids, self.axis).gather(&dy, &ids, &dsource, false)?;
         Ok([Some(dy), None, Some(dsource)])
     }
@@ -184,8 +184,8 @@ impl Op<3> for ScatterAdd {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "x with `source` added by number along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, f32 sums in the order of positions, the \
-                   same bits every time. A number outside of the axis adds nothing.";
+        let doc = "x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of \
+                   positions, so the bits are always the same. An invalid index adds nothing.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "source"]).default("axis", -1);
         vec![
             call.run(|a| a.inputs().and_then(|[x, ids, source]| scatter_add(x, a.get("axis")?, ids, source))),
@@ -202,7 +202,7 @@ impl Op<3> for ScatterAdd {
     }
 }
 
-/// See [`scatter`]; all axes agree but one.
+/// Operation of [`scatter`]; all axes but one agree.
 #[derive(Clone)]
 pub struct Scatter {
     pub(super) axis: usize,
@@ -210,7 +210,7 @@ pub struct Scatter {
 
 impl Op<3> for Scatter {
     const NAME: &'static str = "scatter";
-    /// For each element of the result the position that it came from, counted from 1; 0 where it is that of x.
+    /// For each element of the result, the position of its source counted from 1, or 0 if it comes from x.
     type Saved = Tensor;
     fn forward(&self, [x, ids, source]: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
         let (x, ids, source) = (x.contiguous()?, ids.contiguous()?, source.contiguous()?);
@@ -241,8 +241,8 @@ impl Op<3> for Scatter {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "x with elements replaced by number along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, by the last position that names the \
-                   element. A number outside of the axis changes nothing.";
+        let doc = "x with elements replaced by index along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, from the last position that \
+                   names the element. An invalid index changes nothing.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "source"]).default("axis", -1);
         vec![call.run(|a| a.inputs().and_then(|[x, ids, source]| scatter(x, a.get("axis")?, ids, source)))]
     }
@@ -254,7 +254,7 @@ impl Op<3> for Scatter {
     }
 }
 
-/// Lines of several axes, and few long ones with numbers more than once.
+/// Builds samples with lines of several axes, and with few long lines and repeated indices.
 fn samples<O>(op: impl Fn(usize) -> O) -> Vec<Sample<O, 3>> {
     let sample = |axis, x: &[usize], ids: &[usize]| {
         let numbers = Input::indices(ids, x[axis] as u32);
@@ -281,7 +281,7 @@ mod tests {
         [crate::suite::test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()]
     }
 
-    /// Numbers of fewer lines than x has, and numbers outside of the axis, of both integer types.
+    /// Tests indices of fewer lines than x has, and invalid indices, of both integer types.
     #[test]
     fn smaller_ids_and_numbers_outside() {
         for device in devices() {
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Lines and runs of sorted numbers have the same bits.
+    /// Tests that the kernels for lines and for runs of sorted indices give the same bits.
     #[test]
     fn sums_have_the_bits_of_adding_in_order() {
         for device in devices() {

@@ -1,7 +1,7 @@
 /* Activations of feed-forward layers and their derivatives, in f32.
  *
  * ACT  0 SiLU, 1 GELU by its tanh approximation (Hendrycks and Gimpel 2016), 2 GELU, 3 ReLU.
- * AV   the type of an argument: float or a vector of floats; FV where not given.
+ * AV   the type of an argument: float or a vector of floats [default: FV].
  */
 #ifndef ACT
 #define ACT 0
@@ -10,11 +10,11 @@
 #define AV FV
 #endif
 
-/* sigmoid(u) as e = exp(-|u|), at most 1, gives it: neither side loses digits or overflows. */
+/* Computes sigmoid(u) from e = exp(-|u|), which is at most 1: both sides keep their digits and do not overflow. */
 #define SIGMOID(u, e) (((u) < 0.0f ? (e) : (AV)(1.0f)) / (1.0f + (e)))
 #define TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
 
-/* The activation at x and its derivative. */
+/* Returns the activation at x, and writes its derivative to `slope`. */
 static inline AV activation(AV x, AV *slope) {
 #if ACT == 0
   const AV e = EXP(-fabs(x)), s = SIGMOID(x, e);

@@ -1,5 +1,5 @@
-/* A generated epilogue of a kernel whose results are rows of n: what an element becomes instead of its sum, by tree_v for vectors and tree_1
- * for one, which read and write TREE_PARAMETERS. Without TREE nothing changes. VW is that of the vectors.
+/* A generated epilogue of a kernel whose results are rows of n: tree_v (vectors) and tree_1 (one element) compute the final elements from the
+ * sums, and read and write TREE_PARAMETERS. Without TREE, elements are the sums. VW is the width of the vectors.
  */
 #ifdef TREE
 #if VW == 1

@@ -1,5 +1,5 @@
-/* GELU by its tanh approximation (Hendrycks and Gimpel 2016) and its derivative, with the hardware's tanh of NVIDIA's sm_75 and later: results
- * that are rounded to 16 bits need no more. Elsewhere: gelu_tanh of crates/kernel/src/generate/elementwise.cl, ACT 1 of activation.cl.
+/* GELU by its tanh approximation (Hendrycks and Gimpel 2016) and its derivative, with the hardware's tanh of NVIDIA's sm_75 and later. This is
+ * accurate enough for 16-bit results. Elsewhere: gelu_tanh of crates/kernel/src/generate/elementwise.cl, ACT 1 of activation.cl.
  */
 static inline float tanh_fast(float x) {
   float r;

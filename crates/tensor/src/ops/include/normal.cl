@@ -1,17 +1,16 @@
 /* The normal distribution from one random word, the same bits on every device.
  *
- * Box and Muller's logarithm and sine, and the quotients and roots of other methods, round differently from device to
- * device. Here a table inverts the distribution piece by piece: which piece is a matter of integers, and a cubic inside
- * it takes three fused multiply-adds, which OpenCL rounds correctly everywhere.
+ * Box and Muller's logarithm and sine, and the quotients and roots of other methods, round differently on different devices. Here a table
+ * inverts the distribution piece by piece. The piece is determined by integers, and a cubic inside it takes three fused multiply-adds, which
+ * OpenCL rounds correctly on every device.
  *
- * Bit 0 of the word is the sign. The others make an odd k of 32 bits; |z| is what a normal variable exceeds with
- * probability k / 2^33, so |z| <= 6.34. A piece is an eighth of an octave of k; t is the place in it, to 24 bits. The
- * cubics are off by less than 2e-6.
+ * Bit 0 of the word is the sign. The others give an odd k of 32 bits. |z| is the value that a normal variable exceeds with probability k / 2^33,
+ * so |z| <= 6.34. A piece is an eighth of an octave of k; t is the position in it, to 24 bits. The cubics have errors below 2e-6.
  *
  * tools/normal_table.py makes the coefficients: t^0 to t^3 of each piece, the largest k first, as the bits of a float.
  *
- * Design: inversion with a cubic for each piece, pieces by octaves towards the tail (Cheung, Lee, Luk and Villasenor 2007, "Hardware
- * Generation of Arbitrary Random Number Distributions From Uniform Distributions Via the Inversion Method").
+ * Design: inversion with a cubic for each piece, pieces by octaves toward the tail (Cheung, Lee, Luk and Villasenor 2007, "Hardware Generation
+ * of Arbitrary Random Number Distributions From Uniform Distributions Via the Inversion Method").
  */
 __constant uint NORMAL_PIECES[32 * 8 * 4] = {
   0x3f2cab59, 0xbdc96375, 0x3b53f894, 0xb9872491,

@@ -1,14 +1,14 @@
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
  *
- * A generator is a 64-bit seed, the key, and a 64-bit offset. Draw n of it, four words of 32 bits, is
- * philox(counter {lo(offset + n), hi(offset + n), 0, 0}, key {lo(seed), hi(seed)}): a pure function, so a mask is drawn
- * again where it is needed again, and every device draws the same stream.
+ * A generator is a 64-bit seed, the key, and a 64-bit offset. Its draw n, four words of 32 bits, is philox(counter {lo(offset + n), hi(offset +
+ * n), 0, 0}, key {lo(seed), hi(seed)}). This is a pure function: a mask can be drawn again where it is needed again, and every device draws the
+ * same stream.
  *
- * Element i of a tensor takes word (i % 64) / 16 of draw (i / 64) * 16 + i % 16: lanes that draw side by side fill elements
- * side by side. A tensor of n elements takes 16 * ceil(n / 64) draws.
+ * Element i of a tensor uses word (i % 64) / 16 of draw (i / 64) * 16 + i % 16: adjacent lanes fill adjacent elements. A tensor of n elements
+ * uses 16 * ceil(n / 64) draws.
  *
- * With COUNTED a stream begins counter[0] draws later: what changes from step to step lies in device memory, and a launch
- * that is repeated unchanged draws other numbers.
+ * With COUNTED a stream starts counter[0] draws later. This counter is in device memory and changes from step to step, so that a launch that is
+ * repeated unchanged draws other numbers.
  */
 #ifndef COUNTED
 #define COUNTED 0
@@ -21,8 +21,8 @@
 #define STREAM_START(offset) (offset)
 #endif
 
-/* Defines NAME(c, key): counter c[4] in, four random words out. WORD is uint or a vector of it, one counter a lane;
- * HI(a, m) is the upper half of the 64-bit product with a constant. */
+/* Defines NAME(c, key): counter c[4] in, four random words out. WORD is uint or a vector of it, with one counter per lane; HI(a, m) is the upper
+ * half of the 64-bit product with a constant. */
 #define PHILOX(NAME, WORD, HI)                                                                                         \
   static inline void NAME(WORD *c, uint2 key) {                                                                        \
     for (int round = 0; round < 10; ++round) {                                                                         \
@@ -39,7 +39,7 @@
 #define HI_WORD(a, m) mul_hi((a), (uint)(m))
 PHILOX(philox, uint, HI_WORD)
 
-/* Counter of draw n. */
+/* Computes the counter of draw n. */
 static inline void philox_counter(uint *c, ulong offset, ulong n) {
   c[0] = (uint)(offset + n);
   c[1] = (uint)((offset + n) >> 32);
@@ -47,7 +47,7 @@ static inline void philox_counter(uint *c, ulong offset, ulong n) {
   c[3] = 0;
 }
 
-/* Lane numbers, and one draw a lane. The 64-bit product is written out: mul_hi of vectors goes lane by lane on PoCL. */
+/* Lane numbers, and one draw per lane. The 64-bit product is written out, since PoCL computes mul_hi of vectors lane by lane. */
 #if VW == 1
 #define LANES 0u
 #define HI_LANES HI_WORD
@@ -66,7 +66,7 @@ static inline void philox_counter(uint *c, ulong offset, ulong n) {
 #endif
 PHILOX(philox_lanes, UV, HI_LANES)
 
-/* Draws n, n + 1, … in c[4], one a lane. */
+/* Returns draws n, n + 1, … in c[4], one per lane. */
 static inline void philox_draw_lanes(UV *c, ulong seed, ulong offset, ulong n) {
   const uint low = (uint)(offset + n);
   c[0] = LANES + low;

@@ -1,9 +1,9 @@
 /* Random fills of y (n) T from the stream of philox.cl.
  *
  * random_uniform   fma(u, span, low), at most `top`, u = (word >> 8) / 2^24, which is exact: the same bits on every device. `top` is the
- *                  largest T below the end of the range, to which rounding would lead otherwise
+ *                  largest T below the end of the range; rounding could otherwise reach the end
  * random_normal    fma(z, spread, mean), z by normal.cl from one word: the same bits on every device
- * A work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time.
+ * A work-item processes every get_global_size(0)-th run of 64 elements, VW lanes at a time.
  */
 static inline void put(__global T *y, ulong i, ulong n, FV v) {
   if (i + VW <= n) {
@@ -29,7 +29,7 @@ __kernel void random_uniform(__global T *restrict y, ulong n, ulong seed, ulong 
     }
 }
 
-/* A table look-up a lane: there is no vector form of it. */
+/* One table lookup per lane, since there is no vector form of it. */
 static inline FV normal_lanes(UV words) {
 #if VW > 1
   uint word[VW];

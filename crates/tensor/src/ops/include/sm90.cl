@@ -1,24 +1,24 @@
-/* What kernels for NVIDIA's sm_90 are made of: barriers in local memory that count bytes (mbarrier), rings of stages, named barriers,
- * registers that warpgroups hand over, descriptors of operands, and pairs of 16-bit floats. A number of type uint is an address in local
- * memory. Instructions behind `//@` exist on sm_90a only; the build uncovers them (Kernel::reload).
+/* Building blocks of kernels for NVIDIA's sm_90: barriers in local memory that count bytes (mbarrier), rings of stages, named barriers, transfer
+ * of registers between warpgroups, descriptors of operands, and pairs of 16-bit floats. A value of type uint is an address in local memory.
+ * Instructions after `//@` exist on sm_90a only; the build uncovers them (Kernel::reload).
  *
- * A ring of stages is a row of equal buffers in local memory with two barriers each, `full` and `free`. The producer waits for `free`,
- * says how many bytes will come (mbar_expect) and starts the copies, which complete `full` as they arrive. Each consumer waits for `full`,
- * reads, and arrives at `free`. Both walk the stages in a circle and count with NEXT_STAGE:
+ * A ring of stages is a sequence of equal buffers in local memory with two barriers each, `full` and `free`. The producer waits for `free`,
+ * announces the number of bytes (mbar_expect) and starts the copies, which complete `full` as they arrive. Each consumer waits for `full`,
+ * reads, and arrives at `free`. Both cycle through the stages and count with NEXT_STAGE:
  *
  *               stage 0            stage 1            stage 2            stage 0 again
  *   producer    wait free, copy -> wait free, copy -> wait free, copy -> wait free ...
  *                      \ full             \ full             \ full          ^
  *   consumers           wait full, read ->  wait full, read ->  ...     ______/ free, once all consumers have arrived
  *
- * A barrier completes phase after phase; a wait names the parity of the phase that it waits for. Consumers begin with parity 0. The
- * producer begins with 1, the parity of the phase before the first, which counts as complete: its first round waits for nobody.
+ * A barrier completes phase after phase; a wait names the parity of the phase that it waits for. Consumers start with parity 0. The producer
+ * starts with 1, the parity of the phase before the first, which counts as complete, so its first round does not wait.
  *
- * Design: the pipelines of CUTLASS (PipelineTmaAsync); the vocabulary of its cute/arch and of ThunderKittens (arXiv:2410.20399) as inline
+ * Design: the pipelines of CUTLASS (PipelineTmaAsync); the operations of its cute/arch and of ThunderKittens (arXiv:2410.20399) as inline
  * functions of OpenCL C.
  * Defines: DTYPE, the elements of products: 1 f16, 2 bf16, 0 f32 taken as tf32.
  */
-/* A call would put the registers of products in flight into memory. */
+/* A call would store the registers of products in flight to memory. */
 #define INLINE static inline __attribute__((always_inline))
 #if DTYPE == 0
 #define WGMMA_TYPES ".f32.tf32.tf32"
@@ -44,12 +44,12 @@ static inline void mbar_expect(uint bar, uint bytes) {
 static inline void mbar_arrive(uint bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-/* Without a branch, which would part the warp. */
+/* Arrives without a branch, which would diverge the warp. */
 INLINE void mbar_arrive_if(uint bar, int yes) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes mbarrier.arrive.shared::cta.b64 _, [%0];\n\t}" ::"r"(bar),
                "r"(yes) : "memory");
 }
-/* What was initialised is seen by all of the group after its next barrier, and by copies. */
+/* Makes initialized barriers visible to the whole group after its next barrier, and to copies. */
 static inline void barriers_ready(void) {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -58,34 +58,34 @@ static inline void barriers_ready(void) {
 static inline void bar_sync(int id, int items) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(items) : "memory"); }
 static inline void bar_arrive(int id, int items) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(items) : "memory"); }
 
-/* To the next stage of a ring: `s` its number, `parity` that of the phase to wait for. A macro: a function gets them by pointer, and the
- * compiler sees too late then that a stage is below `stages`. Descriptors cost 25 more instructions a block in attention of D = 128 (clang
- * 15, ptxas 12.9). */
+/* Advances to the next stage of a ring: `s` its number, `parity` that of the phase to wait for. It is a macro, because a function would get them
+ * by pointer, and the compiler would see too late that a stage is below `stages`. Descriptors then cost 25 more instructions per block in
+ * attention of D = 128 (clang 15, ptxas 12.9). */
 #define NEXT_STAGE(s, parity, stages)                                                                                  \
   if (++s == (stages)) {                                                                                               \
     s = 0;                                                                                                             \
     parity ^= 1;                                                                                                       \
   }
-/* The barriers of a ring: full arrives once with its bytes, free once a consumer. */
+/* Initializes the barriers of a ring: full has one arrival with its bytes, free has one per consumer. */
 INLINE void ring_init(uint full, uint free, int stages, int consumers) {
   for (int s = 0; s < stages; ++s) {
     mbar_init(full + s * 8, 1);
     mbar_init(free + s * 8, consumers);
   }
 }
-/* Registers of a work-item, handed from the warpgroup that copies to those that multiply; all items of a warpgroup do it. */
+/* Transfers registers of work-items from the copying warpgroup to the multiplying ones; all items of a warpgroup call it. */
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define GIVE_REGISTERS(n) asm volatile("//@setmaxnreg.dec.sync.aligned.u32 " TEXT(n) ";")
 #define TAKE_REGISTERS(n) asm volatile("//@setmaxnreg.inc.sync.aligned.u32 " TEXT(n) ";")
-/* Until of the products committed by this warpgroup all but the last `n` groups are done. */
+/* Waits until all but the last `n` groups of products that this warpgroup committed are done. */
 #define WAIT_PRODUCTS(n) asm volatile("//@wgmma.wait_group.sync.aligned " #n ";" ::: "memory")
-/* `bytes`, a multiple of 16, from global to local memory; `bar` counts them. */
+/* Copies `bytes`, a multiple of 16, from global to local memory; `bar` counts them. */
 INLINE void copy_bytes(uint to, __global const void *from, uint bytes, uint bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(bar) : "memory");
 }
-/* A tensor map that was written through ordinary memory. */
+/* Returns a tensor map after making ordinary writes to it visible. */
 static inline ulong use_map(ulong map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
   return map;

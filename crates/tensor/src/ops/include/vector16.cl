@@ -1,5 +1,5 @@
-/* Vectors of T as the 16 bytes they are in memory: 4 f32, 8 f16 or bf16, which VW has to say. vload and vstore promise only an
- * element's alignment, and a driver then moves elements one by one.
+/* Vectors of T as 16 bytes of memory: 4 f32, 8 f16 or bf16; VW must have this value. vload and vstore guarantee only an element's alignment, and
+ * a driver then moves elements one by one.
  * NVIDIA 1 rounds to bf16 by one instruction (sm_80).
  */
 #ifndef NVIDIA

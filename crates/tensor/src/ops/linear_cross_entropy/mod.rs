@@ -1,10 +1,9 @@
-//! A linear map to classes and the cross entropy behind it, without the logits of all rows at once.
+//! A linear map to classes followed by the cross entropy, without storing the logits of all rows at once.
 //!
-//! The rows are taken in chunks. A chunk's logits are made, become their own gradient where they lie, are multiplied into the
-//! gradients of rows and weight, and are gone before the next chunk's are made: of a vocabulary of 50304 and 65536 rows that is
-//! 0.8 GB instead of 6.6 (Hsu et al. 2024 describe the same for one GPU kernel). The forward does it all; the backward
-//! multiplies by `dy` and by the inverse of the number of rows. Both are on the device, and f16 gradients keep their digits,
-//! because a loss scale meets them before they are divided by that number.
+//! The rows are processed in chunks. A chunk's logits are computed, replaced in place by their gradient, and multiplied into the gradients of rows
+//! and weight. They are freed before the next chunk. For a vocabulary of 50304 and 65536 rows this takes 0.8 GB instead of 6.6 (Hsu et al. 2024
+//! describe the same for one GPU kernel). The forward computes everything; the backward multiplies by `dy` and by the inverse of the number of
+//! rows. Both are on the device. f16 gradients keep their digits, because the loss scale is applied before they are divided by that number.
 
 use super::cross_entropy::{CrossEntropy, Reduction};
 use super::join::cat;
@@ -13,22 +12,22 @@ use super::prelude::*;
 use crate::tape;
 use netcl_device::Capabilities;
 
-/// Bytes of logits that live at one time at most, and their share of the device's memory.
+/// Maximum bytes of logits at a time, and their share of the device's memory.
 const LOGITS: usize = 1 << 30;
 const LOGITS_SHARE: usize = 16;
-/// Rows of a chunk at least: whatever is one element a row then starts where a sub-buffer may, on any device.
+/// Minimum rows of a chunk. Tensors with one element per row then start at valid offsets of sub-buffers on any device.
 const LEAST: usize = 256;
 
 /// Options of [`linear_cross_entropy`]; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearCrossEntropy {
-    /// Rows with this target count for nothing.
+    /// Rows with this target are ignored.
     pub ignore_index: Option<i32>,
     /// Share of the target's probability that is spread over all classes, from 0 to 1.
     pub label_smoothing: f32,
-    /// Rows taken at once, a power of two of at least 256; chosen by the memory their logits take where none is given.
+    /// Rows per chunk, a power of two of at least 256 [default: chosen by the memory of their logits].
     pub chunk: Option<usize>,
-    /// Whether gradients will be asked for. [`linear_cross_entropy`] finds out by itself.
+    /// Whether gradients will be needed. [`linear_cross_entropy`] determines this itself.
     pub(crate) gradients: bool,
 }
 
@@ -38,13 +37,12 @@ impl Default for LinearCrossEntropy {
     }
 }
 
-/// x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or i32 → the mean cross entropy of `x weightᵀ` over the rows that are not
-/// ignored: a scalar, f32 for every dtype, NaN when all are ignored. A target that is no class makes the loss NaN.
+/// Computes the mean cross entropy of `x weightᵀ` over the rows that are not ignored: x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or i32 → an
+/// f32 scalar for every dtype, NaN if all rows are ignored. An invalid target makes the loss NaN.
 ///
 /// # Errors
-/// `Shape` when C differs, targets have not the shape of x without its last axis, `label_smoothing` is not from 0 to 1, or the
-/// chunk is no power of two of at least 256; `DType` for x and weight that are not floats of one type or targets that are no
-/// integers.
+/// `Shape` if C differs, targets do not have the shape of x without its last axis, `label_smoothing` is not from 0 to 1, or the chunk is not a
+/// power of two of at least 256; `DType` if x and weight are not floats of one type or targets are not integers.
 pub fn linear_cross_entropy(
     x: &Tensor,
     weight: &Tensor,
@@ -60,7 +58,7 @@ pub fn linear_cross_entropy(
     };
     if *last != c {
         return Err(Error::shape(format!(
-            "{op}: the last axis of x {} is {last}, expected {c}, the last of weight [{v}, {c}]",
+            "{op}: the last axis of x {} is {last}, expected {c}, the last axis of weight [{v}, {c}]",
             x.shape()
         )));
     }
@@ -79,24 +77,24 @@ pub fn linear_cross_entropy(
     }
     if let Some(chunk) = options.chunk.filter(|chunk| *chunk < LEAST || !chunk.is_power_of_two()) {
         return Err(Error::shape(format!(
-            "{op}: chunk is {chunk}, expected a power of two, {LEAST} or more"
+            "{op}: chunk is {chunk}, expected a power of two of at least {LEAST}"
         )));
     }
     LinearCrossEntropy { gradients: tape::records(&[x, weight]), ..options }.apply([x, weight, targets])
 }
 
-/// What the forward keeps: gradients of the sum of all rows' losses, and the factor that makes it a mean.
+/// Values saved by the forward: gradients of the sum of all rows' losses, and the factor that makes it a mean.
 pub struct Saved {
-    /// (R, C).
+    /// Gradient of x (R, C).
     dx: Option<Tensor>,
-    /// (V, C); f32 where it was made in several parts.
+    /// Gradient of the weight (V, C); f32 if it was summed over several chunks.
     dweight: Option<Tensor>,
-    /// (1)
+    /// Factor (1).
     scale: Tensor,
 }
 
 impl LinearCrossEntropy {
-    /// Rows of a chunk for a vocabulary of `v` on a device with these capabilities: logits of so many rows live at one time.
+    /// Returns the rows per chunk for a vocabulary of `v` on a device with these capabilities, which limit the logits in memory.
     pub fn rows(&self, device: &Capabilities, v: usize, dtype: DType) -> usize {
         let memory = usize::try_from(device.global_mem).unwrap_or(usize::MAX);
         let fit = LOGITS.min(memory / LOGITS_SHARE) / v.saturating_mul(dtype.size()).max(1);
@@ -108,13 +106,13 @@ impl LinearCrossEntropy {
     }
 }
 
-/// Classes in multiples of which rows of 16-bit logits start at multiples of 16 bytes, as fast products want them; fewer classes than
-/// [`MANY`] are not worth a copy of the weight.
+/// Multiple of classes for which rows of 16-bit logits start at multiples of 16 bytes, as fast products require. With fewer classes than [`MANY`],
+/// a copy of the weight is not worthwhile.
 const ALIGNED_CLASSES: usize = 8;
 const MANY: usize = 1024;
 
-/// The weight with classes added up to a multiple of [`ALIGNED_CLASSES`], and a bias that makes those impossible: their logits are -infinity,
-/// their gradients zero. `None` where classes are even, or few, or share what label smoothing spreads.
+/// Pads the weight to a multiple of [`ALIGNED_CLASSES`] classes, with a bias that excludes the added ones: their logits are -infinity, their
+/// gradients zero. Returns `None` if the classes are aligned, or few, or used by label smoothing.
 fn padded(weight: &Tensor, smoothing: f32) -> Result<Option<(Tensor, Tensor)>> {
     let ([v, c], dtype) = (weight.dims2()?, weight.dtype());
     if dtype == DType::F32 || v.is_multiple_of(ALIGNED_CLASSES) || v < MANY || smoothing > 0.0 {
@@ -126,7 +124,7 @@ fn padded(weight: &Tensor, smoothing: f32) -> Result<Option<(Tensor, Tensor)>> {
     Ok(Some((rows, cat(&[&Tensor::zeros(device, [v], dtype)?, &never], 0)?)))
 }
 
-/// Rows `first..first + n` of contiguous x, as a tensor that kernels take from its first element on.
+/// Returns rows `first..first + n` of contiguous x, as a tensor that kernels can bind from its first element.
 fn rows_of(x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
     if n == x.dims()[0] {
         return Ok(x.clone());
@@ -152,7 +150,7 @@ impl Op<3> for LinearCrossEntropy {
         let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
         let dweight = match wants(weight) {
             true if rows > chunk => Some(Tensor::empty(device, [v, c], DType::F32)?),
-            // Zeros, for there may be no row.
+            // Zeros, since there are no rows to compute it from.
             true if rows == 0 => Some(Tensor::zeros(device, [v, c], x.dtype())?),
             true => Some(Tensor::empty(device, [v, c], x.dtype())?),
             false => None,
@@ -193,7 +191,7 @@ impl Op<3> for LinearCrossEntropy {
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
         if !self.gradients {
-            return Err(Error::internal(format!("{}: a backward without gradients", Self::NAME)));
+            return Err(Error::internal(format!("{}: the forward did not compute gradients", Self::NAME)));
         }
         let factor = map("x0 * x1", &[&saved.scale, dy], &[], saved.scale.shape(), DType::F32)?;
         let scaled = |gradient: &Option<Tensor>, of: &Tensor| {
@@ -214,8 +212,8 @@ impl Op<3> for LinearCrossEntropy {
         self.loss().reference([&Array::from_fn([rows, v], dot), &flat])
     }
     fn calls() -> Vec<Call> {
-        let doc = "Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`, whose logits never are in memory \
-                   together: they are made `chunk` rows at a time, a power of two of at least 256, chosen where none is given.";
+        let doc = "Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`. The logits are never in memory \
+                   all at once: they are computed `chunk` rows at a time, a power of two of at least 256, by default chosen automatically.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "weight", "targets"]);
         let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
         vec![call.optional("chunk", Kind::Int).run(|a| {
@@ -248,14 +246,14 @@ impl Op<3> for LinearCrossEntropy {
         let masked = Input::values(&[2, 301], &[3.0, -100.0, 1.0, 0.0, -100.0], Some(DType::I32));
         vec![
             plain(&[5, 7], 9).bench(&[&[16_384, 768], &[50_304, 768], &[16_384]]),
-            // What tensor cores take, and what a GPU's groups hold.
+            // Sizes that tensor cores accept, and that a GPU's groups can hold.
             sample(
                 Self { label_smoothing: 0.1, ..Self::default() },
                 &[2, 12, 16],
                 40,
                 Input::indices(&[2, 12], 40),
             ),
-            // Several chunks, the last of them shorter.
+            // Several chunks, the last one shorter.
             sample(chunked(0.0), &[600, 3], 5, Input::indices(&[600], 5)).in_order(),
             sample(chunked(0.1), &[2, 301, 2], 4, masked).light(),
             Sample::new(

@@ -1,4 +1,4 @@
-//! Against the ops it replaces, without gradients, and what it refuses.
+//! Comparison with the separate operations, runs without gradients, and rejected arguments.
 
 use super::super::cross_entropy::cross_entropy;
 use super::super::matmul::matmul;
@@ -15,11 +15,11 @@ fn inputs(device: &Device, [rows, c, v]: [usize; 3], dtype: DType) -> [Tensor; 3
     [draw(&[rows, c], 1).parameter("x"), draw(&[v, c], 2).parameter("weight"), targets]
 }
 
-/// Chunks change rounding alone, whatever scales the loss.
+/// Tests that chunks change only the rounding, for any scale of the loss.
 #[test]
 fn chunks_agree_with_the_ops_they_replace() {
     let device = test_device().unwrap();
-    // The last two have classes added.
+    // The last two get padded classes.
     let uneven = [([520, 8, 1027], DType::Bf16), ([200, 8, 1030], DType::F16)];
     for (sizes, dtype) in [([700, 16, 24], DType::Bf16), ([520, 8, 40], DType::F32)].into_iter().chain(uneven)
     {
@@ -47,7 +47,7 @@ fn chunks_agree_with_the_ops_they_replace() {
     }
 }
 
-/// Those added to make classes even are none to be asked for, with and without gradients.
+/// Tests that padded classes are invalid as targets, with and without gradients.
 #[test]
 fn targets_past_the_classes_make_the_loss_nan() {
     let device = test_device().unwrap();
@@ -68,7 +68,7 @@ fn targets_past_the_classes_make_the_loss_nan() {
     }
 }
 
-/// An evaluation makes no gradients, and no memory but a chunk's logits.
+/// Tests that an evaluation computes no gradients, and needs only the memory of a chunk's logits.
 #[test]
 fn without_the_tape_there_are_no_gradients() {
     let device = test_device().unwrap();
@@ -85,7 +85,7 @@ fn without_the_tape_there_are_no_gradients() {
     });
     assert!((y.item().unwrap() - expected).abs() < 1e-5 && !y.requires_grad());
     assert!(launches < training, "{launches} launches, {training} with gradients");
-    // One that needs a gradient is enough, and the other gets none.
+    // One tensor that needs a gradient is enough, and the other gets none.
     x.set_grad(None);
     weight.set_grad(None);
     loss(&x.detach(), &weight).backward().unwrap();
@@ -109,7 +109,7 @@ fn what_does_not_fit_is_refused() {
     let usual = LinearCrossEntropy::default();
     assert_eq!(
         said(&x, &weight.slice(1, 0..3).unwrap(), &targets, usual),
-        "linear_cross_entropy: the last axis of x [6, 4] is 4, expected 3, the last of weight [9, 3]"
+        "linear_cross_entropy: the last axis of x [6, 4] is 4, expected 3, the last axis of weight [9, 3]"
     );
     assert!(
         said(&x, &weight, &targets.slice(0, 0..5).unwrap(), usual)
@@ -117,7 +117,7 @@ fn what_does_not_fit_is_refused() {
     );
     let chunk = LinearCrossEntropy { chunk: Some(300), ..usual };
     assert!(
-        said(&x, &weight, &targets, chunk).contains("chunk is 300, expected a power of two, 256 or more")
+        said(&x, &weight, &targets, chunk).contains("chunk is 300, expected a power of two of at least 256")
     );
     let smooth = LinearCrossEntropy { label_smoothing: 1.5, ..usual };
     assert!(said(&x, &weight, &targets, smooth).contains("label_smoothing is 1.5"));

@@ -1,19 +1,18 @@
-//! Logarithm of the sum of exponentials over an axis: what normalises a softmax, and the term that a z-loss squares (PaLM,
-//! arXiv:2204.02311).
+//! Logarithm of the sum of exponentials over an axis: the normalization of a softmax, and the term that a z-loss squares (PaLM, arXiv:2204.02311).
 
 use super::prelude::*;
 use crate::expr::{Expr, computed};
 
-/// See [`Tensor::logsumexp`]; over the last axis.
+/// Operation of [`Tensor::logsumexp`] over the last axis.
 ///
-/// As m + log(sum(exp(x - m))) with m the row's maximum no exponential overflows (Blanchard, Higham and Higham 2021, "Accurately computing the
-/// log-sum-exp and softmax functions"). An infinite maximum is not subtracted: a row of -infinity alone gives -infinity, one with +infinity
-/// gives +infinity, and a NaN reaches the sum in either case. The gradient is a softmax, from m and the sum rather than from the result,
-/// which is rounded to the size of m. Both are generated kernels.
+/// Computed as m + log(sum(exp(x - m))) with m the row's maximum, so that no exponential overflows (Blanchard, Higham and Higham 2021, "Accurately
+/// computing the log-sum-exp and softmax functions"). An infinite maximum is not subtracted: a row of only -infinity gives -infinity, one with
+/// +infinity gives +infinity, and a NaN reaches the sum in either case. The gradient is a softmax, computed from m and the sum instead of the
+/// result, which is rounded to the size of m. Both are generated kernels.
 #[derive(Clone)]
 pub struct LogSumExp;
 
-/// Logarithm of the sum, m, and 1 over the sum of exponentials, of each row.
+/// Returns expressions of each row's logarithm of the sum, m, and 1 over the sum of exponentials.
 fn rows([x]: &[Expr; 1]) -> Result<[Expr; 3]> {
     let top = x.max(&[-1])?;
     let finite = top.abs()?.lt(&top.number(f32::INFINITY))?;
@@ -61,7 +60,7 @@ impl Op<1> for LogSumExp {
         Array::new(dims[..dims.len() - 1].to_vec(), x.rows().map(one).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity.";
+        let doc = "`log(sum(exp(x)))` over an axis, which is removed. An empty axis, or only -infinity, gives -infinity.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].logsumexp(a.get("axis")?))]
     }
@@ -82,11 +81,11 @@ impl Op<1> for LogSumExp {
 }
 
 impl Tensor {
-    /// `log(sum(exp(x)))` over `axis`, which the result lacks; a negative one counts from the end. Nothing, and -infinity alone, give
+    /// Returns `log(sum(exp(x)))` over `axis`, which is removed; a negative axis counts from the end. An empty axis, or only -infinity, gives
     /// -infinity.
     ///
     /// # Errors
-    /// `Shape` for an axis that x does not have; `DType` when x is not of floats.
+    /// `Shape` for an axis that x does not have; `DType` if x does not have a float type.
     pub fn logsumexp(&self, axis: isize) -> Result<Self> {
         check::float("logsumexp", "x", self)?;
         let axis = self.shape().axis("logsumexp", axis)?;

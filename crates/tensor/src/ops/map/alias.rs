@@ -2,12 +2,12 @@
 
 use super::super::prelude::*;
 
-/// Whether two tensors are parts of one allocation, be it through windows of it.
+/// Returns whether two tensors are parts of one allocation, possibly through windows.
 fn same_memory(x: &Tensor, y: &Tensor) -> bool {
     x.storage().whole().same(y.storage().whole())
 }
 
-/// Bytes of the allocation from the first element to the end of the last; an empty range for an empty tensor.
+/// Returns the bytes of the allocation from the first element to the end of the last; an empty range for an empty tensor.
 fn span(x: &Tensor) -> std::ops::Range<usize> {
     let (layout, size) = (x.layout(), x.dtype().size());
     let start = x.storage().start() + layout.offset * size;
@@ -18,7 +18,7 @@ fn span(x: &Tensor) -> std::ops::Range<usize> {
     start..start + (last + 1) * size
 }
 
-/// Whether two tensors may have an element in common.
+/// Returns whether two tensors may have an element in common.
 pub(super) fn overlap(x: &Tensor, y: &Tensor) -> bool {
     if !same_memory(x, y) {
         return false;
@@ -27,7 +27,7 @@ pub(super) fn overlap(x: &Tensor, y: &Tensor) -> bool {
     !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
 }
 
-/// Whether element i of x, broadcast to y's shape, is element i of y.
+/// Returns whether element i of x, broadcast to y's shape, is element i of y.
 fn same_place(x: &Tensor, y: &Tensor) -> bool {
     let seen = x.layout().expand(y.shape());
     let axes = || y.dims().iter().zip(&y.layout().strides);
@@ -36,7 +36,7 @@ fn same_place(x: &Tensor, y: &Tensor) -> bool {
         && seen.is_some_and(|seen| axes().zip(&seen.strides).all(|((n, a), b)| *n == 1 || a == b))
 }
 
-/// Whether a kernel would overwrite elements of x before it reads them: x shares memory with y, with another layout.
+/// Returns whether a kernel would overwrite elements of x before it reads them: x shares memory with y, with a different layout.
 pub(super) fn must_be_copied(x: &Tensor, y: &Tensor) -> bool {
     overlap(x, y) && !same_place(x, y)
 }
@@ -52,7 +52,7 @@ mod tests {
         Tensor::from_f32(device, [64, 64], &data, DType::F32).unwrap()
     }
 
-    /// In place, transposed, shifted, broadcast from a part of itself, and the other half: all as if inputs had been copied.
+    /// Tests inputs in place, transposed, shifted, broadcast from a part of the output, and from its other half. All must act as copies.
     #[test]
     fn inputs_that_share_memory_with_the_output_count_as_they_were() {
         for device in
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Windows are buffers over the memory of another one.
+    /// Windows are buffers over the memory of another buffer.
     #[test]
     fn windows_of_one_buffer_share_memory() {
         let device = test_device().unwrap();
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(b.to_vec().unwrap(), expected);
     }
 
-    /// Tensors of different element sizes over one buffer are never in one place.
+    /// Tests that tensors of different element sizes over one buffer never count as in place.
     #[test]
     fn a_result_of_another_size_is_no_place_of_its_input() {
         let device = test_device().unwrap();

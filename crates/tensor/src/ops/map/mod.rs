@@ -1,6 +1,6 @@
-//! Launches generated element-wise kernels over any mixture of layouts.
+//! Launches of generated element-wise kernels for any mixture of layouts.
 //!
-//! Axes along which every operand moves evenly are merged first. What is left is one axis (a flat kernel) or rows.
+//! Axes along which every operand has a common stride are merged first. The result is one axis (a flat kernel) or rows.
 
 mod alias;
 mod ready;
@@ -15,13 +15,13 @@ use ready::{Key, Launches, Ready};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Elements a CPU's work-item should at least get; below that more work-items only cost.
+/// Minimum elements per work-item on a CPU; more work-items would only add overhead.
 pub(crate) const CPU_CHUNK: usize = 8192;
 
 type Defines = Arc<Vec<(&'static str, Value)>>;
 
-/// A new tensor of `shape` and `dtype` whose elements are `expression` over the inputs `x0, x1, …`, broadcast to `shape`,
-/// and the scalars `s0, s1, …`.
+/// Returns a new tensor of `shape` and `dtype` whose elements are `expression` over the inputs `x0, x1, …`, broadcast to `shape`, and the scalars
+/// `s0, s1, …`.
 pub fn map(
     expression: &'static str,
     inputs: &[&Tensor],
@@ -35,8 +35,8 @@ pub fn map(
     Ok(y)
 }
 
-/// The same into an existing contiguous tensor. It may be one of the inputs, or share memory with one: each element is computed from what the
-/// inputs had before.
+/// Computes the same into an existing contiguous tensor. It may be one of the inputs, or share memory with one: each element is computed from the
+/// inputs' previous contents.
 pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y: &Tensor) -> Result<()> {
     if !y.is_contiguous() {
         return Err(Error::internal("map into a tensor that is not contiguous"));
@@ -44,7 +44,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     if y.count() == 0 {
         return Ok(());
     }
-    // Inputs that the kernel would overwrite before it has read them are copied first.
+    // Inputs that the kernel would overwrite before it reads them are copied first.
     let copies = typed::copies(inputs, y)?;
     let apart: Vec<&Tensor>;
     let inputs: &[&Tensor] = if copies.is_empty() {
@@ -60,7 +60,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     if let Some(ready) = key.as_ref().and_then(|key| launches.get(key)) {
         return ready.run(inputs, scalars, y);
     }
-    // What the expression does not name is not read: gradients of linear functions need no x.
+    // Inputs that the expression does not name are not read: gradients of linear functions do not need x.
     let named: Vec<usize> = (0..inputs.len()).filter(|i| places(expression, *i).next().is_some()).collect();
     let given: Vec<&Tensor> = named.iter().map(|i| inputs[*i]).collect();
     let inputs: &[&Tensor] = if named.len() == inputs.len() { inputs } else { &given };
@@ -74,7 +74,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     }
     let plan = Plan::new(y.shape().dims(), &strides);
     let launch = plan.launch((expression, &named), inputs, scalars, y);
-    // The kernel that has its output for itself says so, which its compiler uses.
+    // A kernel whose output does not alias an input declares this, which its compiler uses.
     let launch = if in_place { launch.define("IN_PLACE", 1) } else { launch };
     let found = plan.geometry(launch, y.device(), plan.lanes(inputs, y)).run_finding()?;
     if let (Some(key), Some(found)) = (key, found) {
@@ -84,7 +84,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     Ok(())
 }
 
-/// Merged axes of one element-wise launch.
+/// Merged axes of an element-wise launch.
 struct Plan {
     /// Sizes, outermost first; the last is the row.
     sizes: Vec<usize>,
@@ -161,7 +161,7 @@ impl Plan {
         self.extent().into_iter().fold(launch, |launch, n| launch.scalar(n))
     }
 
-    /// Sizes and strides of the outer axes, and strides along rows, as the kernel takes them; nothing of one flat axis.
+    /// Returns sizes and strides of the outer axes, and strides along rows, in the order of the kernel's arguments; empty for one flat axis.
     fn strides_as_arguments(&self) -> Vec<usize> {
         if self.is_flat() {
             return Vec::new();
@@ -175,7 +175,7 @@ impl Plan {
         numbers
     }
 
-    /// Elements, or rows and their length.
+    /// Returns the number of elements, or the rows and their length.
     fn extent(&self) -> Vec<usize> {
         match self.is_flat() {
             true => vec![self.inner()],
@@ -183,7 +183,7 @@ impl Plan {
         }
     }
 
-    /// Vectors of 16 bytes, on GPUs and where all operands lie so: how many of the [`smallest`] element they hold.
+    /// Returns the lanes of 16-byte vectors in elements of the [`smallest`] size, on GPUs and if all operands are aligned.
     fn lanes(&self, inputs: &[&Tensor], y: &Tensor) -> Option<usize> {
         let operands = || inputs.iter().copied().chain([y]);
         let lanes = 16 / smallest(operands().map(Tensor::dtype));
@@ -191,7 +191,7 @@ impl Plan {
         (even && !y.device().capabilities().is_cpu()).then_some(lanes)
     }
 
-    /// Generated text is kept: making it costs more than the launch.
+    /// The generated source is cached, because generating it costs more than the launch.
     fn defines(
         &self,
         (expression, named): (&'static str, &[usize]),
@@ -239,13 +239,13 @@ impl Plan {
     }
 }
 
-/// Bytes of the smallest element that decides how many lanes a vector has. Masks are left out: beside them a float has as many lanes as without
-/// them, and alone they have as many as 16-bit floats.
+/// Returns the bytes of the smallest element, which determines the lanes of a vector. Masks are ignored: a float next to them has as many lanes as
+/// without them. Alone they have as many as 16-bit floats.
 pub(crate) fn smallest(operands: impl Iterator<Item = DType>) -> usize {
     operands.filter(|dtype| *dtype != DType::Bool).map(DType::size).min().unwrap_or(2)
 }
 
-/// Where an expression names input `i`.
+/// Returns the positions at which an expression names input `i`.
 pub(crate) fn places(expression: &str, i: usize) -> impl Iterator<Item = usize> {
     let bytes = expression.as_bytes();
     let digit = b'0' + u8::try_from(i).unwrap_or(u8::MAX).min(9);
@@ -258,7 +258,7 @@ pub(crate) fn places(expression: &str, i: usize) -> impl Iterator<Item = usize> 
     (0..bytes.len()).filter(is).filter(alone)
 }
 
-/// The expression over the inputs that it names, numbered from 0 on.
+/// Returns the expression with its named inputs renumbered from 0.
 fn renumbered(expression: &str, named: &[usize]) -> String {
     let mut out = expression.as_bytes().to_vec();
     for (to, from) in named.iter().enumerate() {
@@ -267,8 +267,8 @@ fn renumbered(expression: &str, named: &[usize]) -> String {
     String::from_utf8(out).unwrap_or_else(|_| expression.into())
 }
 
-/// Local size and groups for kernels whose dimension 0 strides along rows of `n` elements, by vectors of `lanes`, and whose
-/// dimension 1 strides over rows.
+/// Returns local size and groups for kernels whose dimension 0 strides along rows of `n` elements, by vectors of `lanes`, and whose dimension 1
+/// strides over rows.
 pub fn row_grid(device: &Device, wg: usize, lanes: usize, rows: usize, n: usize) -> ([usize; 3], [usize; 3]) {
     if device.capabilities().is_cpu() {
         return ([1, 1, 1], [1, row_groups(device, rows, n), 1]);

@@ -1,5 +1,5 @@
-//! Launches of element-wise kernels that were made before: what of them follows from layouts and types is kept, because working it out takes
-//! longer than a driver needs for a small kernel.
+//! Cached launches of element-wise kernels. Values that depend only on layouts and types are cached, because computing them takes longer than a
+//! driver needs for a small kernel.
 
 use super::super::prelude::*;
 use netcl_device::quick::QuickMap;
@@ -7,19 +7,19 @@ use netcl_kernel::generate::ELEMENTWISE;
 use netcl_kernel::{Found, Scalar};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Words that decide everything about a launch but its memory and the values of its scalars.
+/// Maximum words of a key. A key determines everything about a launch except its memory and the values of its scalars.
 const WORDS: usize = 64;
-/// Launches that are kept at most. Programs whose shapes change with every step begin anew behind that.
+/// Maximum number of cached launches. Programs whose shapes change at every step start over at this number.
 const KEPT: usize = 4096;
 
-/// Which launch it is.
+/// Key of a launch.
 pub(super) struct Key {
     words: [usize; WORDS],
     used: usize,
 }
 
 impl Key {
-    /// `None` for more axes and inputs than there is room for.
+    /// Builds a key, or returns `None` for more axes and inputs than fit.
     pub fn of(
         (expression, in_place): (&'static str, bool),
         inputs: &[&Tensor],
@@ -34,7 +34,7 @@ impl Key {
             .try_for_each(|input| key.tensor(input).and_then(|()| key.push(&input.layout().strides)))?;
         Some(key)
     }
-    /// Type and sizes, and where it starts as far as vectors are concerned.
+    /// Appends type and sizes, and the offset as far as vectors are concerned.
     fn tensor(&mut self, x: &Tensor) -> Option<()> {
         self.push(&[x.dtype() as usize, x.dims().len(), x.layout().offset % 16])?;
         self.push(x.dims())
@@ -50,19 +50,19 @@ impl Key {
     }
 }
 
-/// A launch that was made before.
+/// A cached launch.
 pub(super) struct Ready {
-    /// Which inputs the kernel reads.
+    /// Inputs that the kernel reads.
     pub named: Vec<usize>,
-    /// Arguments behind the scalars: sizes and strides.
+    /// Arguments after the scalars: sizes and strides.
     pub sizes: Vec<usize>,
-    /// The last arguments: how much there is to do.
+    /// The last arguments: the amount of work.
     pub extent: Vec<usize>,
     pub found: Found,
 }
 
 impl Ready {
-    /// The same on other memory.
+    /// Runs the launch on other memory.
     pub fn run(&self, inputs: &[&Tensor], scalars: &[f32], y: &Tensor) -> Result<()> {
         let mut launch = ELEMENTWISE.launch("elementwise");
         for i in &self.named {
@@ -81,12 +81,12 @@ impl Ready {
     }
 }
 
-/// Those of one device.
+/// The cached launches of one device.
 #[derive(Default)]
 pub(super) struct Launches(RwLock<QuickMap<Box<[usize]>, Arc<Ready>>>);
 
 impl Launches {
-    /// One that still is what would be found.
+    /// Returns the cached launch if a new one would be the same.
     pub fn get(&self, key: &Key) -> Option<Arc<Ready>> {
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
         kept.get(key.words()).filter(|ready| ready.found.is_current()).cloned()

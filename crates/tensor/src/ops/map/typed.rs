@@ -1,4 +1,4 @@
-//! Element by element in each operand's own type: integers, masks, conversions, and writes to parts of tensors. Nothing is recorded.
+//! Element-wise operations in each operand's own type: integers, masks, conversions, and writes to parts of tensors. Not recorded on the tape.
 
 use super::super::prelude::*;
 use super::alias::must_be_copied;
@@ -6,7 +6,7 @@ use super::{CPU_CHUNK, Plan};
 use netcl_kernel::Scalar;
 use netcl_kernel::generate::{Step, TYPED, TypedSpec, typed_defines};
 
-/// A scalar of an expression, a `long` or a `float` there.
+/// A scalar of an expression: a `long` or a `float`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// An integer.
@@ -30,8 +30,8 @@ impl Number {
     }
 }
 
-/// A new tensor of `shape` and `dtype` whose elements are `expression`, in OpenCL C, over the inputs `x0, x1, …`, broadcast to `shape`, and the
-/// scalars `s0, s1, …`. Floats of any storage are `float` in it, the others what they are; a mask is the `int` 0 or 1.
+/// Returns a new tensor of `shape` and `dtype` whose elements are `expression`, in OpenCL C, over the inputs `x0, x1, …`, broadcast to `shape`, and
+/// the scalars `s0, s1, …`. Floats of any storage type are `float`, integers keep their type, and a mask is the `int` 0 or 1.
 pub fn map_typed(
     expression: &str,
     inputs: &[&Tensor],
@@ -45,7 +45,7 @@ pub fn map_typed(
     Ok(y)
 }
 
-/// Copies of the inputs that a kernel which writes y would overwrite, with their numbers.
+/// Returns copies of the inputs that a kernel which writes y would overwrite, with their numbers.
 pub(super) fn copies(inputs: &[&Tensor], y: &Tensor) -> Result<Vec<(usize, Tensor)>> {
     let taken = inputs.iter().enumerate().filter(|(_, x)| must_be_copied(x, y));
     let copied = taken.map(|(i, x)| {
@@ -56,7 +56,7 @@ pub(super) fn copies(inputs: &[&Tensor], y: &Tensor) -> Result<Vec<(usize, Tenso
     copied.collect()
 }
 
-/// The same into an existing tensor of any layout without repeated elements. It may be an input or share memory with one, as with
+/// Computes the same into an existing tensor of any layout without repeated elements. It may be an input or share memory with one, as in
 /// [`map_into`](super::map_into).
 pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], y: &Tensor) -> Result<()> {
     if y.count() == 0 {
@@ -65,7 +65,7 @@ pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], 
     let repeated = y.dims().iter().zip(&y.layout().strides).any(|(n, stride)| *n > 1 && *stride == 0);
     if repeated {
         return Err(Error::unsupported(
-            "a write to a tensor that repeats elements; write to the one it is made of",
+            "cannot write to a tensor with repeated elements; write to the tensor under the view",
         ));
     }
     let copies = copies(inputs, y)?;

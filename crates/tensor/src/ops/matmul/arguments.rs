@@ -1,4 +1,4 @@
-//! Arguments that the kernels of several rows share, and the second launch of split-K over a tail of tiles.
+//! Arguments shared by several product kernels, and the second launch of split-K, which adds up the tail tiles.
 
 use super::super::prelude::*;
 use super::epilogue::Epilogue;
@@ -7,7 +7,7 @@ use super::view::Problem;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
 
-/// An argument that this launch does not touch.
+/// Placeholder argument: this launch does not access the buffer.
 pub(in crate::ops) struct Unused<'a>(pub &'a Tensor);
 
 impl Operand for Unused<'_> {
@@ -19,15 +19,15 @@ impl Operand for Unused<'_> {
     }
 }
 
-/// Begins the arguments of a product's kernel: a, b (from their buffers' starts), bias (b again where there is none), c; and the define
-/// `DTYPE`. What else a kernel has of memory comes next, then [`geometry`].
+/// Binds the first arguments of a product's kernel: a, b (each from its buffer's start), bias (b again if there is no bias), c. Sets the define
+/// `DTYPE`. The kernel's other buffers come next, then [`geometry`].
 pub(super) fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
     let launch = launch.flops((2 * p.m * p.n * p.k * p.batch()) as u64);
     let launch = launch.define("DTYPE", c.dtype().code()).read_base(&p.a.tensor).read_base(&p.b.tensor);
     Ok(bind_bias(launch, e, &p.b.tensor)?.write(c))
 }
 
-/// The bias, or `other` in its place where there is none.
+/// Binds the bias, or `other` as a placeholder if there is no bias.
 pub(super) fn bind_bias<'a>(launch: Launch<'a>, e: &Epilogue<'_>, other: &Tensor) -> Result<Launch<'a>> {
     Ok(match e.bias {
         Some(bias) => launch.read(&bias.detach().contiguous()?),
@@ -35,8 +35,8 @@ pub(super) fn bind_bias<'a>(launch: Launch<'a>, e: &Epilogue<'_>, other: &Tensor
     })
 }
 
-/// The first scalars of a product's kernel, all `int` but offsets and strides, which are `long`: a_off, b_off, m, n, k, z1 (batches of the inner
-/// axis), strides of a and b along the outer and the inner batch axis, a_rs, a_cs, b_rs, b_cs (from row to row, from column to column).
+/// Binds the first scalars of a product's kernel: a_off, b_off, m, n, k, z1 (size of the inner batch axis), strides of a and b along the outer and
+/// the inner batch axis, a_rs, a_cs, b_rs, b_cs (strides of rows and of columns). Offsets and strides are `long`, all others `int`.
 pub(super) fn geometry<'a>(launch: Launch<'a>, p: &Problem) -> Launch<'a> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(p.a.offset()).scalar(p.b.offset());
@@ -47,8 +47,8 @@ pub(super) fn geometry<'a>(launch: Launch<'a>, p: &Problem) -> Launch<'a> {
     strides.into_iter().fold(launch, |launch, stride| launch.scalar(stride))
 }
 
-/// The last tiles, `side` x `side` each, of `c = epilogue(sum of the parts)`: `part` (splits, tail, side, side). `launch` is of
-/// matmul_tile_sum and knows the shape of its tiles.
+/// Computes the last tiles, `side` x `side` each, of `c = epilogue(sum of the parts)`. `part` has shape (splits, tail, side, side). `launch` is a
+/// launch of matmul_tile_sum with the defines of its tile shape.
 pub(super) fn add_tail(
     launch: Launch<'static>,
     part: &Tensor,

@@ -1,4 +1,4 @@
-//! What happens to the sums of a product on their way into C, and what of it is done after the product.
+//! The operations between a product's sums and C: those in the product's kernel, and those that run after it.
 
 use super::super::elementwise::UNARY;
 use super::super::map::map_into;
@@ -10,61 +10,62 @@ const ADD_C: i32 = 1;
 const BIAS: i32 = 2;
 pub(super) const COLUMN_SUMS: i32 = 4;
 
-/// What happens to a sum on its way into C.
+/// The operations that are applied to a sum before it is stored in C.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Epilogue<'a> {
     /// Factor of the product.
     pub alpha: f32,
-    /// Added to each row: `(n)`, of C's type.
+    /// Bias `(n)` of C's type, added to each row.
     pub bias: Option<&'a Tensor>,
-    /// Add to what C holds.
+    /// Adds to the present contents of C.
     pub add: bool,
-    /// What else is done: on the way where the kernel can, after it where not.
+    /// Operation with another matrix: in the product's kernel if it supports this, in a separate kernel otherwise.
     pub aux: Aux<'a>,
 }
 
-/// What an epilogue does with another matrix of C's shape and type, dense.
+/// Operation of an epilogue with another dense matrix of C's shape and type.
 #[derive(Clone, Copy)]
 pub(in crate::ops) enum Aux<'a> {
-    /// Nothing.
+    /// No operation.
     None,
-    /// Adds it.
+    /// Adds the matrix.
     Residual(&'a Tensor),
-    /// C becomes GELU (tanh) of the sum, and the matrix the sum.
+    /// C becomes GELU (tanh) of the sum. The sum itself is stored in the matrix.
     Gelu(&'a Tensor),
-    /// C is multiplied by the derivative of GELU (tanh) there.
+    /// C is multiplied by the derivative of GELU (tanh) at the matrix's elements.
     GeluGrad(&'a Tensor),
-    /// C is an expression of the sum and of other tensors.
+    /// C is an expression of the sum and other tensors.
     Tree(&'a Tree<'a>),
 }
 
-/// An expression of a product's elements that was made into text: see [`lazy`](crate::lazy).
+/// An expression of a product's elements, compiled to kernel source: see [`lazy`](crate::lazy).
 pub(crate) struct Tree<'a> {
-    /// Functions `FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS)` of neighbours of a row and `float tree_1(float sum, …)` of
-    /// one element: what C becomes. They write the further outputs. `void tree_warm(ulong at TREE_PARAMETERS)` asks ahead by WARM.
+    /// Functions that compute C's elements and write the further outputs: `FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS)` for
+    /// adjacent elements of a row, `float tree_1(float sum, …)` for one element. `void tree_warm(ulong at TREE_PARAMETERS)` prefetches inputs by
+    /// WARM.
     pub functions: Text,
-    /// Parameters that the kernels have for it, with a comma before each.
+    /// Kernel parameters of the expression, with a comma before each.
     pub parameters: Text,
-    /// The same as arguments of the functions.
+    /// The same parameters as arguments of the functions.
     pub arguments: Text,
-    /// In the order of the parameters: tensors that are read, each with its offset in elements; tensors that are written from their
-    /// start; numbers.
+    /// Operands in the order of the parameters: tensors to read, each followed by its offset in elements; tensors that are written from their
+    /// start; scalars.
     pub inputs: &'a [Tensor],
     pub outputs: &'a [Tensor],
     pub scalars: &'a [f32],
-    /// Where the product goes for a kernel that takes no expression, and what computes the expression then.
+    /// Destination of the product if the kernel does not support expressions; `apart` then computes the expression.
     pub product: &'a Tensor,
     pub apart: &'a dyn Fn() -> Result<()>,
 }
 
 impl Tree<'_> {
-    /// Its defines, which the program has for all of its kernels.
+    /// Adds the defines of the expression, which apply to all kernels of the program.
     pub(in crate::ops) fn define<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let launch = launch.define("TREE", self.functions.clone());
         let launch = launch.define("TREE_PARAMETERS", self.parameters.clone());
         launch.define("TREE_ARGUMENTS", self.arguments.clone())
     }
-    /// Its defines and arguments.
+    /// Adds the defines and binds the arguments.
     pub(in crate::ops) fn bind<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let mut launch = self.define(launch);
         for x in self.inputs {
@@ -78,7 +79,7 @@ impl Tree<'_> {
 }
 
 impl<'a> Aux<'a> {
-    /// The other matrix.
+    /// Returns the other matrix.
     pub(super) fn tensor(&self) -> Option<&'a Tensor> {
         match self {
             Self::None | Self::Tree(_) => None,
@@ -88,11 +89,11 @@ impl<'a> Aux<'a> {
 }
 
 impl Epilogue<'_> {
-    /// C is the product.
+    /// Plain product: C = A B.
     pub(in crate::ops) const NONE: Epilogue<'static> =
         Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
 
-    /// The expression, if there is one.
+    /// Returns the expression, if there is one.
     pub(super) fn tree(&self) -> Option<&Tree<'_>> {
         if let Aux::Tree(tree) = self.aux { Some(tree) } else { None }
     }
@@ -101,7 +102,7 @@ impl Epilogue<'_> {
     }
 }
 
-/// What an epilogue does with another matrix, after the product: `c` holds the sum, or for [`Aux::Gelu`] that matrix does.
+/// Applies the operation with another matrix after the product. `c` holds the sum; for [`Aux::Gelu`], the other matrix holds it.
 pub(super) fn finish(c: &Tensor, aux: &Aux<'_>) -> Result<()> {
     match aux {
         Aux::None => Ok(()),
@@ -112,7 +113,7 @@ pub(super) fn finish(c: &Tensor, aux: &Aux<'_>) -> Result<()> {
     }
 }
 
-/// Expressions of GELU (tanh) and of its gradient, as the element-wise op has them.
+/// Returns the expressions of GELU (tanh) and its derivative from the table of element-wise operations.
 pub(super) fn gelu() -> Result<(&'static str, &'static str)> {
     let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
     row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))

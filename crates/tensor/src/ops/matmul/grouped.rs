@@ -1,5 +1,5 @@
-//! Products in groups: rows that are sorted by expert, each times the matrix of its own expert. Which rows are whose is known to the device
-//! alone, so launches are as large as the number of rows allows, whatever the experts get.
+//! Grouped products: rows sorted by expert, each multiplied by its expert's matrix. Only the device knows the assignment of rows. The sizes of
+//! launches therefore depend on the number of rows alone, not on the experts' shares.
 
 use super::super::prelude::*;
 use super::algorithms::gemv::Stack;
@@ -11,13 +11,13 @@ use netcl_kernel::{Launch, Variants};
 
 const VECTOR_PARTS: &[&str] = &[cl_file!("algorithms/matmul_panels.cl")];
 
-/// CPUs, and what cannot run a tile.
+/// Kernel for CPUs and for devices that cannot run a tile.
 static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", cl_file!("matmul_grouped_vector.cl"))
     .include(VECTOR_PARTS)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu() || device.local_mem < TILE_MEMORY || device.max_group < ITEMS);
 
-/// 64 x 128 of the result a group, 8 x 8 an item.
+/// Kernel for GPUs: a work-group computes 64 x 128 elements of the result, a work-item 8 x 8.
 static TILE: Kernel = Kernel::new("matmul_grouped_tile", cl_file!("matmul_grouped_tile.cl"))
     .tune(&[("BK", &[8, 16])])
     .requires(|device| device.local_mem >= TILE_MEMORY && device.max_group >= ITEMS)
@@ -25,16 +25,16 @@ static TILE: Kernel = Kernel::new("matmul_grouped_tile", cl_file!("matmul_groupe
 
 static GROUPED: Variants = Variants::new("matmul_grouped", &[&VECTOR, &TILE]);
 
-/// Rows and columns of a tile of [`TILE`], its work-items, and the local memory it takes with the longest slices.
+/// Rows and columns of a tile of [`TILE`], its work-items, and its maximum local memory.
 const TILE_ROWS: usize = Groups::TILE_ROWS;
 const TILE_COLUMNS: usize = 128;
 const ITEMS: usize = TILE_ROWS * TILE_COLUMNS / 64;
 const TILE_MEMORY: u64 = 26 << 10;
 
-/// Rows that are multiplied one by one on GPUs: what a text that grows by a token asks for.
+/// Maximum number of rows that GPUs multiply one by one, such as those of single-token decoding.
 const FEW_ROWS: usize = 32;
 
-/// The rows of an operand: row r is line r of `lines`, or line `index[r]`.
+/// Rows of an operand: row r is line r of `lines`, or line `index[r]`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Rows<'a> {
     /// (.., N), dense.
@@ -44,11 +44,11 @@ pub(in crate::ops) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Row r is line r.
+    /// Uses line r as row r.
     pub fn all(lines: &'a Tensor) -> Self {
         Self { lines, index: None }
     }
-    /// Row r is line `index[r]`.
+    /// Uses line `index[r]` as row r.
     pub fn of(lines: &'a Tensor, index: &'a Tensor) -> Self {
         Self { lines, index: Some(index) }
     }
@@ -57,7 +57,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Four neighbours can be read at once.
+/// Returns whether four adjacent elements can be read at once.
 fn fours(n: usize) -> usize {
     if n.is_multiple_of(4) { 4 } else { 1 }
 }
@@ -76,7 +76,7 @@ fn check_sizes(sizes: &[usize]) -> Result<()> {
     }
 }
 
-/// `c[r] = row r · W[expert of r]` (R, N) for weights (E, N, K), or (E, K, N) with `across`. Rows that are nobody's become 0.
+/// Computes `c[r] = row r · W[expert of r]` (R, N) for weights (E, N, K), or (E, K, N) with `across`. Rows without an expert become 0.
 pub(in crate::ops) fn rows(groups: &Groups, a: Rows<'_>, weights: &Tensor, across: bool) -> Result<Tensor> {
     let ([_, x, y], device) = (weights.dims3()?, weights.device());
     let (n, k) = if across { (y, x) } else { (x, y) };
@@ -121,7 +121,7 @@ pub(in crate::ops) fn rows(groups: &Groups, a: Rows<'_>, weights: &Tensor, acros
     Ok(c)
 }
 
-/// `c[e] = Σ a's row rᵀ · b's row r` over the rows of expert e (E, M, N): zeros for one without rows.
+/// Computes `c[e] = Σ a's row rᵀ · b's row r` over the rows of expert e (E, M, N). An expert without rows gets zeros.
 pub(in crate::ops) fn sums(groups: &Groups, a: Rows<'_>, b: Rows<'_>) -> Result<Tensor> {
     let (m, n, device) = (a.width(), b.width(), a.lines.device());
     check_sizes(&[groups.rows, m, n])?;
@@ -157,7 +157,7 @@ fn begin(launch: Launch<'static>, x: &Tensor, sums: bool) -> Launch<'static> {
     launch.define("DTYPE", x.dtype().code()).define("SUMS", sums)
 }
 
-/// The sums between two blocks of k, where the storage is narrower than they are.
+/// Binds a buffer for the f32 sums between blocks of k, if the storage type is narrower than f32.
 fn part(launch: Launch<'static>, c: &Tensor, several: bool) -> Result<Launch<'static>> {
     Ok(match c.dtype() {
         DType::F32 => launch,
@@ -166,7 +166,7 @@ fn part(launch: Launch<'static>, c: &Tensor, several: bool) -> Result<Launch<'st
     })
 }
 
-/// How the CPU kernel shares a product out.
+/// Division of a product between the work-groups of the CPU kernel.
 struct Plan {
     blocks: Blocks,
     mg: usize,
@@ -176,10 +176,10 @@ struct Plan {
 }
 
 impl Plan {
-    /// Columns of a block so that `parts` groups of them, and not fewer than `wanted`, are at most `most` wide.
+    /// Returns the columns of a block. There are at least `wanted` blocks if n allows it, and none is wider than `most`.
     fn columns(blocks: &Blocks, n: usize, most: usize, wanted: usize) -> usize {
         let nr = blocks.nr();
-        // Narrower than two register tiles, a block of A is read too often.
+        // In blocks narrower than two register tiles, A would be read too often.
         let parts = n.div_ceil(most).max(wanted.min(n / (2 * nr))).max(1);
         n.div_ceil(parts).next_multiple_of(nr).min(most)
     }
@@ -200,7 +200,7 @@ impl Plan {
         let mc = blocks.mc / blocks.mr * blocks.mr;
         Self { mg, mc: mc.max(blocks.mr), nc, kc: blocks.kc, blocks }
     }
-    /// Groups for each expert, so that a few busy ones are enough for all cores.
+    /// Returns the groups per expert. With this number, a few busy experts keep all cores busy.
     fn wanted(device: &Device, experts: usize) -> usize {
         (16 * device.capabilities().compute_units as usize).div_ceil(experts.max(1))
     }

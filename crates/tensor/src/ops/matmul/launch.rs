@@ -1,4 +1,4 @@
-//! One product onto the device, by the cheapest row of the table.
+//! Runs one product by the cheapest algorithm of the table.
 
 use super::super::map::map_into;
 use super::super::prelude::*;
@@ -9,8 +9,8 @@ use super::epilogue::{Aux, Epilogue, gelu};
 use super::view::Problem;
 use crate::quant::BlockOrder;
 
-/// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
-/// (summed in f32) where they were asked for and this device's kernel makes them on the way.
+/// Computes `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the column sums of `b` (summed in f32) if they were
+/// requested and the chosen kernel computes them during the product.
 pub(in crate::ops) fn run(
     c: &Tensor,
     p: &Problem,
@@ -31,14 +31,14 @@ pub(in crate::ops) fn run(
     MATMUL.run(&Request { c, p, e: epilogue, column_sums })
 }
 
-/// `sum = a b`, or `sum += a b` where it is not the first of several products; `sum` (m, n) is f32, whatever a and b are.
+/// Computes `sum = a b`, or `sum += a b` if this is not the first of several products. `sum` (m, n) is f32 for all types of a and b.
 pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     let epilogue = Epilogue { add: !first, ..Epilogue::NONE };
     let request = Request { c: sum, p, e: &epilogue, column_sums: false };
     if !request.widens() || MATMUL.choose(&request).is_ok() {
         return run(sum, p, &epilogue, false).map(drop);
     }
-    // Each part is rounded once before it is added: what their sum is rounded to in the end.
+    // Each partial product is rounded once before it is added: to the type to which the final sum is rounded.
     let part = Tensor::empty(sum.device(), [p.m, p.n], request.dtype())?;
     run(&part, p, &Epilogue::NONE, false)?;
     match first {
@@ -50,9 +50,9 @@ pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Resu
 static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_recomputed", cl_file!("gelu_recomputed.cl"))
     .include(&[cl_file!("../include/gelu_sm90.cl")]);
 
-/// GELU of what [`Aux::Gelu`] left in `before` for the product `p`, with the bits of the launch that left it.
+/// Computes GELU of the matrix that [`Aux::Gelu`] left in `before` for the product `p`, with the same bits as that launch.
 pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Tensor> {
-    // Only the warpgroup kernel has the GELU of 16-bit results within.
+    // Only the warpgroup kernel computes the GELU of 16-bit results itself.
     let epilogue = Epilogue { aux: Aux::Gelu(before), ..Epilogue::NONE };
     let request = Request { c: before, p, e: &epilogue, column_sums: false };
     let within = before.dtype() != DType::F32
@@ -68,7 +68,7 @@ pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Te
     Ok(y)
 }
 
-/// `c (M, N)` of few rows with all that `fused` says, in one launch; `false` where no kernel here takes it.
+/// Computes `c (M, N)` of few rows and everything in `fused` in one launch. Returns `false` if no kernel here supports it.
 pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> Result<bool> {
     if let Some(stored) = fused.blocks {
         let row_stride = p.n / fused.parts();
@@ -92,13 +92,14 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
     }
 }
 
-/// Whether the norm before such a product is better a launch of its own: tensor cores take A as it is.
+/// Returns whether a separate launch for the norm before such a product is faster. Tensor cores read A unchanged, so they cannot apply the norm.
 pub(in crate::ops) fn norm_apart(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> bool {
     let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
     fused.norm.is_some() && rows_mma::of_few_rows(&request, fused).is_some()
 }
 
-/// The same of blocks and bytes into columns of a wider matrix, whose rows are `row_stride` elements apart; without residual.
+/// Does the same for block-quantized weights and int8, into columns of a wider matrix with rows `row_stride` elements apart. `residual` must be
+/// unset.
 pub(in crate::ops) fn run_columns(
     c: &Tensor,
     row_stride: usize,

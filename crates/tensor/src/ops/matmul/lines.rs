@@ -1,4 +1,4 @@
-//! How operands lie for copies by tensor maps (TMA), and copies of those that do not lie so.
+//! Operand layouts that tensor maps (TMA) can copy, and copies of operands with other layouts.
 
 use super::super::prelude::*;
 use super::algorithms::mma::lanes;
@@ -10,10 +10,10 @@ use netcl_kernel::vendors::nvidia::{TensorMap, address};
 
 static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", cl_file!("matmul_aligned_lines.cl"));
 
-/// Bytes of a line of a block along k.
+/// Bytes of one line of a block along k.
 const LINE: usize = 128;
 
-/// A matrix as copies see it: its contiguous axis first.
+/// A matrix as tensor maps describe it, with its contiguous axis first.
 pub(super) struct Aligned {
     pub along_k: bool,
     dims: [u64; 2],
@@ -21,7 +21,7 @@ pub(super) struct Aligned {
 }
 
 impl Aligned {
-    /// `x` with k columns (A) or, transposed, k columns (B); `None` where neither axis lies as the hardware needs it.
+    /// Describes `x` with k columns (A) or, transposed, k columns (B). Returns `None` if neither axis has the alignment that the hardware needs.
     pub(super) fn of(x: &Matrix) -> Option<Self> {
         let (rows, cols) = (x.rows as u64, x.cols as u64);
         let lanes = lanes(x.tensor.dtype());
@@ -29,7 +29,7 @@ impl Aligned {
         if !x.offset().is_multiple_of(lanes) {
             return None;
         }
-        // A single line starts wherever it does.
+        // A single line needs no aligned stride.
         let one = |count: usize, inner: usize, stride: usize, other: usize| match (count, other) {
             (1, 1) => inner.next_multiple_of(lanes),
             (1, _) => 1,
@@ -46,7 +46,7 @@ impl Aligned {
             _ => None,
         }
     }
-    /// In blocks of `lines` lines along k, or of 64 across.
+    /// Builds the tensor map: blocks of `lines` lines along k, or of 64 columns across it.
     pub(super) fn map(&self, x: &Matrix, lines: usize) -> Result<TensorMap> {
         let size = x.tensor.dtype().size();
         let block = if self.along_k { [(LINE / size) as u32, lines as u32] } else { [64, BLOCK_K as u32] };
@@ -60,7 +60,7 @@ impl Aligned {
     }
 }
 
-/// A matrix as [`aligned`] copies it.
+/// A matrix as lines that [`aligned`] copies.
 struct Lines {
     count: usize,
     length: usize,
@@ -69,7 +69,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Of a matrix of which neighbours along an axis are neighbours in memory.
+    /// Describes a matrix whose elements are contiguous along one axis.
     fn of(x: &Matrix) -> Option<Self> {
         let (along, across) = ((x.rows, x.cols, x.row_stride, true), (x.cols, x.rows, x.col_stride, false));
         let (count, length, stride, along_k) = match (x.row_stride, x.col_stride) {
@@ -79,13 +79,13 @@ impl Lines {
         };
         Some(Self { count, length, stride, along_k })
     }
-    /// Pieces of 16 bytes.
+    /// Returns the number of 16-byte chunks.
     fn chunks(&self) -> usize {
         self.count * self.length.div_ceil(8)
     }
 }
 
-/// Bytes of those matrices that [`aligned`] would copy; `None` where it cannot.
+/// Returns the bytes of those matrices that [`aligned`] would copy, or `None` if it cannot copy one.
 pub(super) fn uneven(matrices: [&Matrix; 2]) -> Option<usize> {
     let bytes = |x: &Matrix| match Aligned::of(x) {
         Some(_) => Some(0),
@@ -106,13 +106,13 @@ pub(super) static MODEL: Model = Model {
     ],
 };
 
-/// Estimated microseconds of copying so many bytes.
+/// Returns the estimated microseconds of copying `bytes` bytes.
 pub(super) fn cost(device: &Device, bytes: usize) -> f64 {
     let [launch, speed] = MODEL.on(device);
     if bytes == 0 { 0.0 } else { launch + 2.0 * bytes as f64 / speed }
 }
 
-/// The same matrices of 16-bit elements, as [`Aligned`] takes them: copied in one launch where they are not.
+/// Returns the same matrices of 16-bit elements in layouts that [`Aligned`] accepts. One launch copies those that need it.
 pub(super) fn aligned(matrices: [Matrix; 2]) -> Result<[Matrix; 2]> {
     if matrices.iter().all(|x| Aligned::of(x).is_some()) {
         return Ok(matrices);
@@ -137,13 +137,13 @@ pub(super) fn aligned(matrices: [Matrix; 2]) -> Result<[Matrix; 2]> {
     Ok([kept(x, x_to), kept(y, y_to)])
 }
 
-/// Room for a matrix in aligned lines, where it does not lie so.
+/// Allocates an aligned copy of a matrix, if its own layout is not aligned.
 fn copied(x: &Matrix) -> Result<Option<(Lines, Matrix)>> {
     if Aligned::of(x).is_some() {
         return Ok(None);
     }
     let Some(lines) = Lines::of(x) else {
-        return Err(Error::internal("matmul: lines of a matrix that has none"));
+        return Err(Error::internal("matmul: neither axis of the matrix is contiguous"));
     };
     let pitch = lines.length.next_multiple_of(8);
     let tensor = Tensor::empty(x.tensor.device(), [lines.count, pitch], x.tensor.dtype())?;
@@ -157,13 +157,13 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// Both at once, one alone, along k and across it, views that start anywhere, repeated lines.
+    /// Copies both matrices at once and one alone, along k and across it, unaligned views, and repeated lines.
     #[test]
     fn lines_come_out_even_with_the_same_elements() {
         let device = test_device().unwrap();
         if device.capabilities().max_group < 256 {
             println!(
-                "skipped: groups of {} here, the copies' have 256 items",
+                "skipped: work-groups have at most {} items, the copies need 256",
                 device.capabilities().max_group
             );
             return;

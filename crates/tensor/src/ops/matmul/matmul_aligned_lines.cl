@@ -1,10 +1,10 @@
-/* Copies up to two matrices of 16-bit elements so that each of their lines starts at a multiple of 16 bytes, as tensor maps want it
- * (matmul_wgmma_sm90.cl). Both in one launch, for a launch takes as long as 8 MB.
+/* Copies up to two matrices of 16-bit elements so that each of their lines starts at a multiple of 16 bytes, as tensor maps require
+ * (matmul_wgmma_sm90.cl). One launch copies both, because a launch costs as much time as 8 MB.
  *
  * x, y        ushort: line l starts at element x0 + l * x_stride and has x_length elements; likewise y.
- * to_x, to_y  ushort (lines, length rounded up to 8). What follows a line's elements is whatever lies beside it in memory.
- * x_chunks    chunks of 8 elements to copy: lines times the chunks of one; 0 copies nothing.
- * Groups      a work-item for each chunk of x, then of y, of 256.
+ * to_x, to_y  ushort (lines, length rounded up to 8). The padding after a line holds the elements that follow it in memory.
+ * x_chunks    chunks of 8 elements to copy: the lines times the chunks per line; 0 copies nothing.
+ * Groups      256 items each; a work-item per chunk of x, then of y.
  *
  * Ceiling: reads and writes each matrix once, 4.8 TB/s on an H200.
  */
@@ -12,7 +12,7 @@ static inline void even_chunk(__global const ushort *x, ulong start, ulong strid
   const uint chunks = (length + 7) / 8, line = chunk / chunks, at = (chunk - line * chunks) * 8;
   const ulong from = start + line * stride + at;
   const int odd = (int)(from & 1), left = (int)min(length - at, 8u);
-  /* Words of two elements, the first with the element before this chunk where that starts at an odd one. */
+  /* Words of two elements. If the chunk starts at an odd element, the first word also holds the element before it. */
   __global const uint *words = (__global const uint *)x + from / 2;
   uint w[5];
   for (int i = 0; i < 5; ++i) {

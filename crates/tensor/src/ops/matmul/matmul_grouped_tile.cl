@@ -1,21 +1,21 @@
-/* Products in groups for GPUs: rows that are sorted by expert, each times its own expert's matrix; sums in f32.
+/* Grouped products for GPUs: rows sorted by expert, each multiplied by its expert's matrix; sums in f32.
  *
- * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Tile i of tiles (tiles, 2) is the expert
- *               and the first of at most BM rows of it; groups (column tiles, tiles). Rows of expert E, which has no matrix, become 0.
- * grouped_few   the same for W along k and a few rows: groups (n / (WG / 32) rounded up, R) of one row and WG / 32 columns, 32 items a
- *               column, which read 32 VB neighbours together. It waits for the weights alone, which a tile of one row would not.
+ * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Tile i of tiles (tiles, 2) is an expert
+ *               and the first of its at most BM rows in the tile; groups (column tiles, tiles). Rows of expert E, which has no matrix, become 0.
+ * grouped_few   the same for W along k and few rows: groups (n / (WG / 32) rounded up, R) of one row and WG / 32 columns, 32 items per
+ *               column, which read 32 VB adjacent elements together. It is limited by reading the weights; a tile of one row would not be.
  * grouped_sums  C[e] = sum over e's rows r of A[row r]^T B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column tiles, row tiles, E).
  *               An expert without rows gets zeros.
  *
- * Row r of A is line rows[r] of a with GATHER_A 1, else line r; B in grouped_sums likewise. offsets (E + 1): the first row of each expert, and
- * of those that are nobody's. A group owns a tile of BM x BN, an item 8 x 8 of it in registers; BK steps of the sum at a time go through
- * two local buffers, as in matmul_tile.cl. The order of a sum depends on nothing but the rows.
+ * Row r of A is line rows[r] of a with GATHER_A 1, otherwise line r; likewise B in grouped_sums. offsets (E + 1): the first row of each expert,
+ * then the first row without an expert. A group owns a tile of BM x BN, an item 8 x 8 of it in registers. BK steps of the sum at a time go
+ * through two local buffers, as in matmul_tile.cl. The order of a sum depends only on the rows.
  *
- * Defines: DTYPE, SUMS (which kernel the text is for), B_ALONG_K, GATHER_A, GATHER_B; VA, VB 4 where 4 neighbours along the axis that is
- * contiguous in memory can be read at once, else 1; BM, BN, WG = BM * BN / 64. Tuned: BK, at least 8.
+ * Defines: DTYPE, SUMS (1: compile grouped_sums, 0: the other two), B_ALONG_K, GATHER_A, GATHER_B; VA, VB 4 if 4 adjacent elements along the
+ * contiguous axis can be read at once, otherwise 1; BM, BN, WG = BM * BN / 64. Tuned: BK, at least 8.
  *
  * Design: grouped GEMM over rows sorted by expert (Gale et al. 2022, MegaBlocks, arXiv:2211.15841; CUTLASS, grouped GEMM).
- * Ceiling: f32 multiply-adds, as matmul_tile.cl.
+ * Ceiling: that of f32 multiply-adds, as in matmul_tile.cl.
  */
 #ifndef SUMS
 #define SUMS 0
@@ -49,11 +49,12 @@
 #define TY (BM / 8)
 #define ITEMS (TX * TY)
 #define A_ALONG_K (!SUMS)
-/* Transposing writes go down columns: padding spreads them over the banks. */
+/* Transposed writes go down columns. The padding avoids bank conflicts. */
 #define LDA (BM + 4 * A_ALONG_K)
 #define LDB (BN + 4 * B_ALONG_K)
 
-/* A slice of BK steps by SIDE lines of an operand, as ITEMS items read it, V neighbours at once: the line and the step of read i. */
+/* A slice of BK steps by SIDE lines of an operand, read by ITEMS items, V adjacent elements at once: reads per item, and line and step of read
+ * i. */
 #define READS(SIDE, V) ((SIDE) * BK / (V) / ITEMS)
 #define LINE_OF(i, SIDE, V, ALONG_K) ((ALONG_K) ? (item + (i) * ITEMS) / (BK / (V)) : (item + (i) * ITEMS) % ((SIDE) / (V)) * (V))
 #define STEP_OF(i, SIDE, V, ALONG_K) ((ALONG_K) ? (item + (i) * ITEMS) % (BK / (V)) * (V) : (item + (i) * ITEMS) / ((SIDE) / (V)))
@@ -83,7 +84,7 @@ typedef float VecB;
     CAT(PUT_, V)(to, next[i], LDT, ALONG_K)                                                             \
   }
 
-/* The next slices of both operands into registers; zeros outside. Their lines: of A m_end, of B n; steps up to k_end. */
+/* Loads the next slices of both operands to registers, with zeros outside. A has lines up to m_end, B up to n, and both have steps up to k_end. */
 #define FETCH_BOTH(k_at)                                                                                \
   UNROLL for (int i = 0; i < READS(BM, VA); ++i) {                                                      \
     const int at = m0 + LINE_OF(i, BM, VA, A_ALONG_K), step = (k_at) + STEP_OF(i, BM, VA, A_ALONG_K);   \
@@ -132,7 +133,7 @@ typedef float VecB;
     s ^= 1;                                                                                             \
   }
 
-/* The tile of 8 x 8 into the rows of c, as far as they are there. */
+/* Stores the tile of 8 x 8 to the rows of c, within its edges. */
 static inline void keep_tile(__global T *c, float4 acc[8][2], int m0, int m_end, int n0, int n, int ty, int tx) {
   UNROLL for (int i = 0; i < 8; ++i) {
     const int row = m0 + (i / 4 * TY + ty) * 4 + i % 4;
@@ -146,7 +147,7 @@ static inline void keep_tile(__global T *c, float4 acc[8][2], int m0, int m_end,
   }
 }
 
-/* 32 neighbours own 4 x 8 places: few distinct addresses a read, so local memory broadcasts. */
+/* 32 adjacent items own 4 x 8 positions. A read then has few distinct addresses, which local memory broadcasts. */
 #define PLACES                                                                                          \
   const int item = get_local_id(0), w = item / 32, l = item % 32;                                       \
   const int ty = w / (TX / 8) * 4 + l / 8, tx = w % (TX / 8) * 8 + l % 8;                               \

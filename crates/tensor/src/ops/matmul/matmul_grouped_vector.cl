@@ -1,19 +1,19 @@
-/* Products in groups for CPUs: rows that are sorted by expert, each times its own expert's matrix; sums in f32.
+/* Grouped products for CPUs: rows sorted by expert, each multiplied by its expert's matrix; sums in f32.
  *
  * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Groups (column blocks, E + 1): all rows of
  *               an expert by nc columns. Rows of expert E, which has no matrix, become 0.
  * grouped_sums  C[e] = sum over e's rows r of A[row r]^T B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column blocks, row
  *               blocks, E) of mg by nc. An expert without rows gets zeros.
  *
- * Row r of A is line rows[r] of a with GATHER_A 1, else line r; B in grouped_sums likewise. offsets (E + 1): the first row of each expert, and
- * of those that are nobody's. Blocks are copied into local memory and multiplied as in matmul_vector.cl; f32 rows of A are read where they
- * are. Where an expert has at most FEW rows and its matrix lies along k, nothing is copied: 4 rows by 4 columns at a time are dot
- * products, which is what a text that grows by a token asks for.
+ * Row r of A is line rows[r] of a with GATHER_A 1, otherwise line r; likewise B in grouped_sums. offsets (E + 1): the first row of each expert,
+ * then the first row without an expert. Blocks are copied into local memory and multiplied as in matmul_vector.cl; f32 rows of A are read in
+ * place. If an expert has at most FEW rows and its matrix is along k, nothing is copied: 4 rows by 4 columns at a time are computed as dot
+ * products. Single-token decoding uses this path.
  *
- * part          float, as large as c: sums between two blocks of k. Only where T is narrower than float and k may be above kc.
- * mc nc kc      blocks that are copied; nc in whole NR, nc * kc <= NC * KC, mc * kc <= MC * KC.
- * Defines: DTYPE, VW, SUMS (which kernel the text is for), B_ALONG_K, GATHER_A, GATHER_B, and those of matmul_panels.cl.
- * The order of a sum depends on kc and the number of the expert's rows alone: the same bits for any number of groups.
+ * part          float, as large as c: sums between two blocks of k. Only if T is narrower than float and k may be above kc.
+ * mc nc kc      blocks that are copied; nc is a multiple of NR, nc * kc <= NC * KC, mc * kc <= MC * KC.
+ * Defines: DTYPE, VW, SUMS (1: compile grouped_sums, 0: grouped_rows), B_ALONG_K, GATHER_A, GATHER_B, and those of matmul_panels.cl.
+ * The order of a sum depends only on kc and the number of the expert's rows: the bits are the same for any number of groups.
  *
  * Design: grouped GEMM over rows sorted by expert (Gale et al. 2022, MegaBlocks, arXiv:2211.15841), packed as in Goto and van de Geijn
  * 2008.
@@ -35,7 +35,7 @@
 #define LINE_A(r) ((long)(GATHER_A ? rows[r] : (r)))
 #define LINE_B(r) ((long)(GATHER_B ? rows[r] : (r)))
 
-/* The finished tile of rows by cols, or what there is of it before the last block of k; add: to what sums holds. */
+/* Stores the finished tile of rows by cols, or its sums before the last block of k. add: adds to the present contents of sums. */
 ALWAYS_INLINE void keep_tile(__global T *c, __global float *sums, FV acc[MR][NV], size_t at, int n, int rows, int cols, int add, int last) {
 #define TILE UNROLL for (int x = 0; x < MR; ++x) UNROLL for (int y = 0; y < NV; ++y)
 #define AT (at + (size_t)x * n + y * VW)
@@ -58,7 +58,7 @@ ALWAYS_INLINE void keep_tile(__global T *c, __global float *sums, FV acc[MR][NV]
 #define CLEAR(acc) TILE acc[x][y] = (FV)(0.0f)
 
 #if SUMS
-/* Of kc rows the elements from j0 on, n of them, into panels of w: dst[j * kc + k * w + v] = row k [j0 + j + v], zero past n. */
+/* Packs n elements from j0 on of kc rows into panels of w: dst[j * kc + k * w + v] = row k [j0 + j + v], zero past n. */
 #define PACK_ROWS(dst, src, LINE, length, j0, w, n, k0, kc)                                        \
   for (int ka = 0; ka < (kc); ka += KP)                                                            \
     for (int j = 0; j < (n); j += (w))                                                             \
@@ -117,7 +117,7 @@ __kernel void grouped_sums(__global const T *restrict a, __global const T *restr
 }
 #else
 #if B_ALONG_K
-/* Up to 4 rows by up to 4 columns as dot products. */
+/* Computes up to 4 rows by up to 4 columns as dot products. */
 static inline void dots(__global T *c, __global const T *const line_a[4], __global const T *b, int n, int k, int rows, int cols) {
   FV acc[4][4];
   UNROLL for (int x = 0; x < 4; ++x) {

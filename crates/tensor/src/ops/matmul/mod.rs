@@ -1,8 +1,8 @@
-//! Matrix products: `matmul` over batches that broadcast, `linear` with its bias in the same launch.
+//! Matrix products: `matmul` with broadcast batches, and `linear`, which adds its bias in the same launch.
 //!
-//! Operands are read where they lie: a transpose, a slice or a repeated batch costs no copy. Sums are f32 for every storage type.
-//! Gradients are products again, `dA = dY Bᵀ` and `dB = Aᵀ dY`; a batch that shares one `b` is one product with more rows, so
-//! the gradient of a weight needs no sum over the batch.
+//! Kernels read operands in place: a transpose, a slice or a repeated batch needs no copy. Sums are f32 for every storage type. Gradients are
+//! products too: `dA = dY Bᵀ` and `dB = Aᵀ dY`. If a batch shares one `b`, it is computed as one product with more rows. The gradient of a weight
+//! therefore needs no sum over the batch.
 
 use super::algorithms::Row;
 use super::prelude::*;
@@ -27,32 +27,31 @@ mod split_k;
 mod tiles;
 mod view;
 
-/// Products of few rows with more around them than other kernels do.
+/// Products of few rows, with more operations fused into them than other kernels support.
 pub(super) mod few_rows {
     pub(in crate::ops) use super::algorithms::gemv::{Fused, Stack};
     pub(in crate::ops) use super::launch::{norm_apart, run_columns, run_few_rows as run};
 }
 
-/// The tensor cores of sm_90 for other operations.
+/// The sm_90 tensor-core kernels, for use by other operations.
 pub(super) mod warpgroups {
     pub(in crate::ops) use super::arguments::Unused;
     pub(in crate::ops) use super::proof::expression as proof_of_expression;
     pub(in crate::ops) use super::tiles::{MODEL, NARROW, Speeds, SplitK, TILES, Tile};
 }
 
-/// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
+/// Multiplies a `(.., M, K)` by b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
 ///
 /// # Errors
-/// `Shape` when K differs, batches do not broadcast, or an operand has fewer than two axes; `DType` when they are not floats
-/// of one type.
+/// `Shape` if K differs, batches do not broadcast, or an operand has fewer than two axes; `DType` if the operands are not floats of one type.
 pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     MatMul.apply([a, b])
 }
 
-/// x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`.
+/// Computes `x w + bias` `(.., N)` for x `(.., K)`, w `(K, N)`, bias `(N)`.
 ///
 /// # Errors
-/// `Shape` when K or N differ; `DType` when they are not floats of one type.
+/// `Shape` if K or N differ; `DType` if the operands are not floats of one type.
 pub fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     columns_of(x, w)?;
     match bias {
@@ -62,7 +61,7 @@ pub fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     }
 }
 
-/// `y = x w + bias`, or what an expression makes of it, off the tape: x `(.., K)`, w `(K, N)`, bias `(N)`, y `(.., N)`, dense and of x's type.
+/// Computes `y = x w + bias`, or an expression of it, off the tape: x `(.., K)`, w `(K, N)`, bias `(N)`; y `(.., N)` is dense and of x's type.
 pub(crate) fn linear_into(
     y: &Tensor,
     (x, w, bias): (&Tensor, &Tensor, Option<&Tensor>),
@@ -73,25 +72,25 @@ pub(crate) fn linear_into(
     launch::run(y, &problem, &Epilogue { bias, aux, ..Epilogue::NONE }, false).map(drop)
 }
 
-/// N of w `(K, N)`, where x has K for its last axis.
+/// Returns N of w `(K, N)` if the last axis of x is K.
 fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
     let [k, n] = w.dims2().map_err(|e| e.context("linear: w"))?;
     if x.shape().rank() > 0 && x.shape().last() == k {
         return Ok(n);
     }
     Err(Error::shape(format!(
-        "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
+        "linear: the last axis of x {} is {}, expected {k}, the first axis of w {}",
         x.shape(),
         x.shape().last(),
         w.shape()
     )))
 }
 
-/// `c += alpha * a b` in place, off the tape: what collects gradients over several batches. `c` has the product's shape and is
+/// Computes `c += alpha * a b` in place, off the tape. It is used to accumulate gradients over several batches. `c` has the product's shape and is
 /// contiguous.
 ///
 /// # Errors
-/// As [`matmul`]; `Shape` when `c` has another shape or is no contiguous tensor.
+/// Those of [`matmul`]; `Shape` if `c` has another shape or is not contiguous.
 pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> {
     check::one_device("matmul_add", &[a, b, c])?;
     check::same_float("matmul_add", &[("a", a), ("b", b), ("c", c)])?;
@@ -101,25 +100,25 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
         return Err(Error::shape(format!(
             "matmul_add: c has shape {}{}, expected a contiguous {shape}",
             c.shape(),
-            if c.is_dense() { "" } else { " and does not lie in order" }
+            if c.is_dense() { "" } else { " and is not contiguous" }
         )));
     }
     let problem = Problem::new(a, b, &sizes)?;
     launch::run(&c.detach(), &problem, &Epilogue { alpha, add: true, ..Epilogue::NONE }, false).map(drop)
 }
 
-/// Every algorithm of products with its estimate for `a b`, or why it does not apply; none of them runs.
+/// Returns every algorithm for `a b` with its estimate, or the reason why it does not apply. Nothing runs.
 ///
 /// # Errors
-/// As [`matmul`].
+/// Those of [`matmul`].
 pub fn explain(a: &Tensor, b: &Tensor) -> Result<Vec<Row>> {
     with_request(a, b, |request| MATMUL.explain(request))
 }
 
-/// [`matmul`] off the tape by the algorithm of this name.
+/// Computes [`matmul`] off the tape by the algorithm with this name.
 ///
 /// # Errors
-/// As [`matmul`]; `Unsupported` where that algorithm does not apply.
+/// Those of [`matmul`]; `Unsupported` if the algorithm does not apply.
 pub fn matmul_by(a: &Tensor, b: &Tensor, name: &str) -> Result<Tensor> {
     with_request(a, b, |request| MATMUL.with(name, request).map(|_| request.c.clone()))?
 }
@@ -134,17 +133,17 @@ fn with_request<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&Request<'_>) -> R) ->
 }
 
 impl Tensor {
-    /// [`matmul`] with `other` on the right.
+    /// Computes [`matmul`] with `other` on the right.
     pub fn matmul(&self, other: &Self) -> Result<Self> {
         matmul(self, other)
     }
 }
 
-/// Shape of the product, and the sizes of its batch axes.
+/// Returns the shape of the product and the sizes of its batch axes.
 fn result_shape(op: &str, a: &Matrix, b: &Matrix) -> Result<(Shape, Vec<usize>)> {
     if a.cols != b.rows {
         return Err(Error::shape(format!(
-            "{op}: the last axis of a {} is {}, expected {}, the last but one of b {}",
+            "{op}: the last axis of a {} is {}, expected {}, the second-to-last axis of b {}",
             shape_of(a),
             a.cols,
             b.rows,
@@ -167,8 +166,8 @@ pub(super) fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> 
     Ok(y)
 }
 
-/// Gradients of a weight `(K, N)` and, if asked, of a bias `(N)`: `Xᵀ dY` and the column sums of dY, x `(R, K)`, dy `(R, N)`.
-/// A weight that lies transposed gets a gradient that does too: it is added to the gradient of what it is a view of.
+/// Returns the gradients of a weight `(K, N)` and, if requested, of a bias `(N)`: `Xᵀ dY` and the column sums of dY, x `(R, K)`, dy `(R, N)`. The
+/// gradient of a transposed weight is stored transposed too, since it is added to the gradient of the tensor under that view.
 pub(super) fn weight_gradients(
     x: Matrix,
     dy: Matrix,
@@ -191,14 +190,14 @@ pub(super) fn weight_gradients(
     Ok((dw, db))
 }
 
-/// Sums over the rows of a matrix `(R, N)`.
+/// Sums a matrix `(R, N)` over its rows.
 fn column_sums(x: &Matrix) -> Result<Tensor> {
     let strides = vec![x.row_stride, x.col_stride];
     let layout = Layout { shape: [x.rows, x.cols].into(), strides, offset: x.offset() };
     x.tensor.with_layout(layout).sum(&[0], false)
 }
 
-/// See [`matmul`].
+/// Operation of [`matmul`].
 #[derive(Clone)]
 pub struct MatMul;
 
@@ -251,7 +250,7 @@ impl Op<2> for MatMul {
                 .bench(&[&[768, 768], &[768, 768]])
                 .bench(&[&[1536, 1536], &[1536, 1536]])
                 .bench(&[&[2304, 2304], &[2304, 2304]]),
-            // Whole register tiles, and edges beside them.
+            // Whole register tiles and edges.
             sample(&[13, 32], &[32, 35]),
             sample(&[1, 1], &[1, 1]),
             sample(&[1, 70], &[70, 9]),
@@ -263,7 +262,7 @@ impl Op<2> for MatMul {
             sample(&[3, 4, 6], &[3, 6, 5]),
             sample(&[2, 1, 4, 6], &[1, 3, 6, 5]),
             sample(&[4, 6], &[2, 6, 5]).light(),
-            // Batches that do not merge to two axes are copied.
+            // Batches that cannot be merged to two axes are copied.
             sample(&[2, 1, 2, 3, 2], &[1, 2, 1, 2, 3]).light(),
             sample(&[0, 3], &[3, 2]),
             sample(&[2, 0], &[0, 3]).light(),
@@ -272,7 +271,7 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
-            // Few rows: whole vectors and what is left of lines, a sum that several groups share, each number of rows.
+            // Few rows: whole vectors and remainders of lines, sums shared by several groups, each number of rows.
             sample(&[3, 130], &[130, 83]),
             sample(&[1, 1100], &[1100, 5]).bench(&[&[1, 768], &[768, 3072]]).light(),
             sample(&[8, 36], &[36, 400]).light(),
@@ -281,14 +280,14 @@ impl Op<2> for MatMul {
             sample(&[5, 64], &[64, 130]).light(),
             sample(&[6, 20], &[20, 11]).light(),
             sample(&[7, 19], &[19, 50]).light(),
-            // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
+            // Sizes that tensor cores accept: rows of a multiple of 16 bytes, also if a batch becomes more rows.
             sample(&[24, 40], &[40, 16]),
             sample(&[3, 8, 16], &[16, 24]),
         ]
     }
 }
 
-/// N, where x, w and bias fit.
+/// Returns N if x, w and bias fit together.
 fn checked_columns(x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<usize> {
     check::same_float("linear", &[("x", x), ("w", w), ("bias", bias)])?;
     let n = columns_of(x, w)?;
@@ -302,7 +301,7 @@ fn checked_columns(x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<usize> {
     Ok(n)
 }
 
-/// See [`linear`].
+/// Operation of [`linear`].
 #[derive(Clone)]
 pub struct Linear;
 
@@ -383,14 +382,14 @@ impl Op<3> for Linear {
     }
 }
 
-/// By definition, batches broadcast.
+/// Computes the product by its definition; batches broadcast.
 fn reference(a: &Array, b: &Array) -> Array {
     let split = |x: &Array| {
         let (batch, matrix) = x.shape.dims().split_at(x.shape.rank() - 2);
         (Shape::from(batch), matrix[0], matrix[1])
     };
     let ((a_batch, m, k), (b_batch, _, n)) = (split(a), split(b));
-    // Shapes that do not broadcast never get here: the forward refused them.
+    // Shapes that do not broadcast never reach this point: the forward rejects them.
     let batch = a_batch.broadcast(&b_batch, "matmul").unwrap_or_default();
     let full = |rows, cols| Shape::from(batch.dims().iter().copied().chain([rows, cols]).collect::<Vec<_>>());
     let (a, b) = (a.expand(&full(m, k)), b.expand(&full(k, n)));

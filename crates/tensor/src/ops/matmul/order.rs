@@ -1,11 +1,11 @@
-//! The order of work of the tensor cores' product, walked without the products: that text is plain OpenCL C, so any device can.
+//! Test of the order of work in the tensor-core product, without the products. That part of the source is plain OpenCL C, so it runs on any device.
 
 use super::super::prelude::*;
 use super::algorithms::wgmma::SCHEDULE;
 use crate::suite::test_device;
 
-/// Counts each group's blocks, those whose columns it would add up and the places for such sums that it would write, and writes down
-/// which part of which tile each item of work has.
+/// Kernel that counts the visits of blocks, of the blocks whose columns a group would sum, and of the slots for such sums. It also records the part
+/// of each tile that each item of work computes.
 static WALK: Kernel = Kernel::new(
     "matmul_order",
     "__kernel void walk(__global int *seen, __global int *parts, __global int *summed, __global int *slots, const int rows,
@@ -28,9 +28,8 @@ static WALK: Kernel = Kernel::new(
 )
 .include(&[SCHEDULE]);
 
-/// Every block of every tile is summed once, and the columns of every block of B; every place for sums of columns is written once; the
-/// parts of a tile follow one another without a gap; with equal runs, parts belong to groups that follow one another, so that nobody
-/// waits in a circle.
+/// Checks the order of work. Every block of every tile is summed once, and so are the columns of every block of B. Every slot for column sums is
+/// written once. The parts of a tile are contiguous. With equal runs, parts belong to consecutive groups, so that groups cannot deadlock.
 #[test]
 fn each_block_is_summed_once_and_parts_follow_one_another() {
     let device = test_device().unwrap();

@@ -1,4 +1,4 @@
-//! How the CPU kernel shares a product out: blocks that fit the caches, groups that fit the cores.
+//! Division of a product in the CPU kernel: blocks that fit the caches, and work-groups that fit the cores.
 
 use super::super::prelude::*;
 use super::view::Problem;
@@ -14,7 +14,7 @@ pub(super) struct Blocks {
     pub nc: usize,
 }
 
-/// What one work-group of the CPU kernel does.
+/// Sizes of the part that one work-group of the CPU kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plan {
     pub mg: usize,
@@ -24,8 +24,8 @@ pub(super) struct Plan {
     pub kc: usize,
 }
 
-/// Cycles of a core beside those of multiplying: of an element copied into a panel, of one of C each time that sums are added to it, and of
-/// a group.
+/// Cycles of a core in addition to the multiplications: per element copied into a panel, per element of C whenever sums are added to it, and per
+/// group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cycles {
     pub copy: f64,
@@ -34,7 +34,7 @@ pub(super) struct Cycles {
 }
 
 impl Blocks {
-    /// Those tuned for `kernel`, as far as they fit this device.
+    /// Returns the values tuned for `kernel`, reduced to the limits of this device.
     pub fn of(device: &Device, kernel: &'static Kernel) -> Self {
         let capabilities = device.capabilities();
         let tuned = |name| Tuning::value(device, kernel, 0, name);
@@ -48,7 +48,7 @@ impl Blocks {
     pub fn nr(&self) -> usize {
         self.nv * self.lanes
     }
-    /// Smaller blocks until both copies fit in `floats` of local memory.
+    /// Shrinks the blocks until both copies fit in `floats` floats of local memory.
     fn within(mut self, floats: usize) -> Self {
         let least = self.nr();
         while (self.mc + self.nc) * self.kc > floats {
@@ -64,8 +64,8 @@ impl Blocks {
         }
         self
     }
-    /// The cheapest way to give a product to `cores`, and its estimated cycles: multiplying, copying B once for each block of
-    /// rows and A once for each nc columns, C once for each kc. Among equals more groups, which even out other load.
+    /// Returns the cheapest division of a product between `cores`, and its estimated cycles. These include multiplying, copying B once per block of
+    /// rows and A once per nc columns, and updating C once per kc. Ties are decided for more groups, which balance other load.
     pub fn plan(
         &self,
         p: &Problem,

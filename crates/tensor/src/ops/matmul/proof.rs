@@ -1,15 +1,15 @@
-//! The test that kernels pass which stand on more than OpenCL promises, before their first use.
+//! Test of kernels that rely on more than OpenCL guarantees. It runs before their first use.
 
 use super::super::prelude::*;
 use super::epilogue::Tree;
 use super::view::{Matrix, Problem};
 use netcl_kernel::Text;
 
-/// m, n and k of a small product: tiles with edges, lines at multiples of 16 bytes.
+/// m, n and k of a small product: its tiles have edges, its lines start at multiples of 16 bytes.
 pub(super) const ALIGNED: [usize; 3] = [200, 264, 136];
 
-/// Whether `run` makes an exact product of `(m, n, k)`, not large, in tiles with edges, of A and B where they lie so: `transposed` of each says whether
-/// its rows are strided. `run` may return the sums of B's columns too.
+/// Checks that `run` computes a small product of `(m, n, k)` exactly, in tiles with edges. `transposed` says for A and B whether the rows are
+/// strided. `run` may also return the sums of B's columns.
 pub(super) fn exact(
     device: &Device,
     dtype: DType,
@@ -17,7 +17,7 @@ pub(super) fn exact(
     transposed: [bool; 2],
     run: impl Fn(&Tensor, &Problem) -> Result<Option<Tensor>>,
 ) -> Result<()> {
-    // Whole numbers: sums are exact, and bf16 holds them.
+    // Integers: their sums are exact, and bf16 represents them.
     let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
     let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
     let matrix = |[rows, cols]: [usize; 2], data: &[f32], transposed: bool| -> Result<Matrix> {
@@ -49,8 +49,8 @@ pub(super) fn exact(
     Ok(())
 }
 
-/// Whether `run` brings 24 significant bits through a product unchanged: one operand has them, the other has a single 1 in each
-/// column (or row), so that the product is a choice among its numbers.
+/// Checks that `run` passes 24 significant bits through a product unchanged. One operand has them. The other has a single 1 in each column (or
+/// row), so the product selects from the first operand's numbers.
 pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result<()>) -> Result<()> {
     let [m, n, k] = ALIGNED;
     let number = |i: usize| {
@@ -86,8 +86,8 @@ pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result
     Ok(())
 }
 
-/// What an epilogue of vectors makes of whole numbers in bf16 is exact: `run` gets an expression that adds `other` to each element and takes 0 where
-/// that is less, and writes to `got`; `plain` has the elements without it.
+/// Checks that a vectorized epilogue computes integers in bf16 exactly. `run` gets an expression that adds `other` and clamps negative results to
+/// 0, and writes to `got`. `plain` has the product's elements before the expression.
 pub(in crate::ops) fn expression(
     plain: &Tensor,
     run: impl FnOnce(&Tensor, &Tree<'_>) -> Result<()>,

@@ -1,59 +1,59 @@
-//! Split-K for kernels of tiles: which tiles have their sum over k shared out among several groups, and how the parts come together.
+//! Split-K for tile kernels: the tiles whose sum over k is divided between several groups, and how the partial sums are combined.
 
 use crate::ops::prelude::*;
 use netcl_kernel::tune::model::{Constant, DEVICE, Model};
 
-/// Tiles whose last group can add their parts up.
+/// Maximum number of tiles whose last group can add their partial sums.
 pub(super) const TICKETS: usize = 4096;
 
-/// How a kernel of tiles shares a product out: `full` tiles to a group each, and `splits` groups to each of the `tail`
-/// that is left, of `k_part` steps of the sum each.
+/// Division of a product in a tile kernel. Each of the `full` tiles has one group. Each of the remaining `tail` tiles has `splits` groups with
+/// `k_part` steps of the sum each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SplitKSchedule {
     pub full: usize,
     pub tail: usize,
     pub splits: usize,
     pub k_part: usize,
-    /// Whether the last group of each tile adds its parts up, rather than a second launch.
+    /// Whether the last group of each tile adds its partial sums, instead of a second launch.
     pub last: bool,
 }
 
-/// The plan of a row of tiles.
+/// The plan of a tile algorithm.
 #[derive(Debug)]
 pub(super) struct Tiles(pub SplitKSchedule);
 
-/// How fast a compute unit sums a tile.
+/// Speed at which a compute unit sums a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TileThroughput {
     /// Elements of the tile.
     pub area: usize,
-    /// Microseconds of a step of the sum, while one group or two share the multiprocessor.
+    /// Microseconds per step of the sum while one or two groups share the compute unit.
     pub step: f64,
-    /// How much longer a step of a group takes that is alone there and cannot hide its waits.
+    /// Slowdown of a step if the group is alone on its unit and cannot hide latency.
     pub alone: f64,
-    /// Steps that a group costs to start and to store.
+    /// Cost of starting a group and storing its tile, in steps.
     pub start: f64,
 }
 
-/// What putting the parts of sums together takes.
+/// Cost of combining partial sums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joining {
     /// Microseconds of a second launch.
     pub launch: f64,
-    /// Bytes that memory moves in a microsecond.
+    /// Memory bandwidth in bytes per microsecond.
     pub memory: f64,
     /// Microseconds until the last group of a tile knows that it is the last.
     pub ticket: f64,
-    /// Bytes that one group adds up in a microsecond.
+    /// Bytes that one group adds per microsecond.
     pub group: f64,
 }
 
 pub(super) static MODEL: Model = Model {
     name: "split_k",
     constants: &[
-        Constant::new("join_launch_us", "a second launch that adds parts up", 6.0).cpu(15.0),
-        Constant::new("ticket_us", "until the last group of a tile knows that it is the last", 2.0),
-        Constant::new("group_bytes_per_us", "parts that one group adds up", 5e4).cpu(5e3),
+        Constant::new("join_launch_us", "a second launch that adds partial sums", 6.0).cpu(15.0),
+        Constant::new("ticket_us", "time until the last group of a tile knows that it is the last", 2.0),
+        Constant::new("group_bytes_per_us", "bytes of partial sums that one group adds", 5e4).cpu(5e3),
     ],
 };
 
@@ -64,23 +64,23 @@ impl Joining {
     }
 }
 
-/// What schedules are compared by.
+/// Costs by which schedules are compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
     pub tile: TileThroughput,
     pub joining: Joining,
     pub units: usize,
-    /// Whether a tile's last group can add its parts up.
+    /// Whether a tile's last group can add its partial sums.
     pub last: bool,
 }
 
 impl SplitKSchedule {
-    /// A group for each tile.
+    /// Gives each tile one group.
     pub fn whole(tiles: usize, k_part: usize) -> Self {
         Self { full: tiles, tail: 0, splits: 1, k_part, last: false }
     }
 
-    /// The cheapest for `tiles` tiles and sums of `k`, in slices of `bk`.
+    /// Returns the cheapest schedule for `tiles` tiles and sums of `k`, in slices of `bk`.
     pub fn of(tiles: usize, k: usize, bk: usize, costs: &Costs) -> Self {
         let whole = Self::whole(tiles, k.next_multiple_of(bk).max(bk));
         let units = costs.units;
@@ -97,7 +97,7 @@ impl SplitKSchedule {
         useful.fold(whole, |best, c| if cost(&c) < cost(&best) { c } else { best })
     }
 
-    /// Microseconds that parts of tiles of `area` elements take until they are one sum.
+    /// Estimates the microseconds for combining the partial sums of tiles of `area` elements.
     pub fn joining(&self, area: usize, joining: &Joining) -> f64 {
         let bytes = (area * size_of::<f32>()) as f64;
         match self.last {
@@ -106,23 +106,23 @@ impl SplitKSchedule {
         }
     }
 
-    /// The same schedule with parts added up in the cheaper way.
+    /// Returns the same schedule with the cheaper way to add partial sums.
     pub fn joined(self, area: usize, joining: &Joining) -> Self {
         let [launch, last] = [false, true].map(|last| Self { last, ..self });
         let cheaper = last.joining(area, joining) < launch.joining(area, joining);
         if self.tail <= TICKETS && cheaper { last } else { launch }
     }
 
-    /// Work-groups of the product.
+    /// Returns the number of work-groups of the product.
     pub fn groups(&self) -> usize {
         self.full + self.tail * self.splits
     }
 
-    /// Microseconds.
+    /// Estimates the time in microseconds.
     pub fn cost(&self, k: usize, costs: &Costs) -> f64 {
         let Costs { tile: TileThroughput { area, step, alone, start }, units, .. } = *costs;
         let (whole, part) = (k as f64 + start, self.k_part as f64 + start);
-        // The busiest unit's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
+        // The busiest unit's groups: long groups in pairs, the odd long group paired with short ones, then short groups in pairs.
         let short = (self.tail * self.splits).div_ceil(units);
         let long = self.full.div_ceil(units);
         let mut time = (long / 2 * 2) as f64 * whole;
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(s.tail == 0, s.splits == 1, "{s:?}");
             assert!(!s.last || k % 3 == 0 && s.tail > 0, "{s:?}");
         }
-        // Less than a round of long sums is shared; a tiny product, and whole rounds, are not.
+        // Less than a round of long sums is split. A tiny product and whole rounds are not.
         assert!(SplitKSchedule::of(36, 4096, 16, &COSTS).groups() > 132);
         let small = TileThroughput { area: 64 * 64, step: 0.031, alone: 1.0, start: 32.0 };
         assert_eq!(SplitKSchedule::of(1, 64, 16, &Costs { tile: small, last: true, ..COSTS }).tail, 0);

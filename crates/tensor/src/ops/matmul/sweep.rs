@@ -1,7 +1,7 @@
-//! Times of every plan of the tensor cores' product, to fit its cost model by: GPT-2's shapes, each plan for long enough that the
-//! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes, `SWEEP_TILES=0,1` other tiles,
-//! `SWEEP_SPLITS='StreamK Serial(2)'` other ways to share a sum. Epilogues are timed from registers and through local memory,
-//! `SWEEP_STAGED='- tile 5,3,8'`: without, as the tile has it, or with so many stages, boxes a warp and rows of a box.
+//! Times of every plan of the tensor-core product, to fit its cost model. It covers GPT-2's shapes and runs each plan long enough to reach the
+//! card's power limit. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` selects other shapes, `SWEEP_TILES=0,1` other tiles, and `SWEEP_SPLITS='StreamK Serial(2)'`
+//! other ways to split a sum. Epilogues are timed from registers and through local memory. `SWEEP_STAGED='- tile 5,3,8'` selects the ways: without
+//! staging, with the tile's own staging, or with these numbers of stages, boxes per warp and rows per box.
 
 #![allow(clippy::print_stdout)] // tables
 
@@ -24,7 +24,7 @@ fn random(device: &Device, rows: usize, cols: usize) -> Tensor {
     Tensor::normal(device, [rows, cols], 0.0, 1.0, DType::Bf16, &mut generator).unwrap()
 }
 
-/// Further defines for a try: `SWEEP_DEFINES=NAME=1,OTHER=2`.
+/// Returns further defines for an experiment: `SWEEP_DEFINES=NAME=1,OTHER=2`.
 pub(super) fn defines() -> Vec<(&'static str, netcl_kernel::Value)> {
     let names = ["EARLY", "GROUP_M", "STAGES"];
     let given = std::env::var("SWEEP_DEFINES").unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn defines() -> Vec<(&'static str, netcl_kernel::Value)> {
         .collect()
 }
 
-/// The ways an epilogue moves C that are timed with `tile`.
+/// Returns the ways of moving C in the epilogue that are timed with `tile`.
 fn stagings(tile: &Tile) -> Vec<Option<Staging>> {
     let ways = std::env::var("SWEEP_STAGED").unwrap_or("- tile".into());
     let way = |way: &str| match way {
@@ -56,13 +56,12 @@ fn card() -> String {
     out.map(|o| String::from_utf8_lossy(&o.stdout).trim().replace(", ", " MHz ")).unwrap_or_default()
 }
 
-/// The products of a training step with their epilogues: b bias, r residual, g GELU, d its derivative, c sums of columns, + added
-/// in f32.
+/// The products of a training step with their epilogues: b bias, r residual, g GELU, d GELU's derivative, c column sums, + accumulation in f32.
 const STEP: &str = "65536,2304,768,NN,b 65536,768,768,NN,br 65536,3072,768,NN,bg 65536,768,3072,NN,br 65536,768,2304,NT, \
     65536,768,768,NT, 65536,768,3072,NT, 65536,3072,768,NT,d 768,2304,65536,TN,c 768,768,65536,TN,c 768,3072,65536,TN,c \
     3072,768,65536,TN,c 8192,50304,768,NT, 8192,768,50304,NN, 50304,768,8192,TN,+ 65536,3072,768,NN,b 65536,3072,768,NT,";
 
-/// Microseconds a run of `run`, over at least `seconds`, and the card's clock and power meanwhile.
+/// Returns the microseconds per run of `run` over at least `seconds`, and the card's clock and power during that time.
 fn sustained(device: &Device, work: usize, seconds: f64, run: &dyn Fn()) -> (f64, String) {
     let batch = (3e11 / work as f64).ceil().max(1.0) as usize * 4;
     let for_seconds = |limit: f64| {
@@ -82,7 +81,7 @@ fn sustained(device: &Device, work: usize, seconds: f64, run: &dyn Fn()) -> (f64
     (for_seconds(seconds) * 1e6, asked.join().unwrap())
 }
 
-/// Microseconds that the host takes to ask for `run`, and that the device takes to do it once asked without pause: in a graph.
+/// Formats two times in microseconds: of the host to enqueue `run`, and of the device to run it back to back in a graph.
 fn host_and_device(device: &Device, run: &dyn Fn()) -> String {
     run();
     device.finish().unwrap();
@@ -193,7 +192,7 @@ fn epilogues_timed() {
     time(STEP, &[0, 1, 3], false);
 }
 
-/// Products of 16 bits whose lines start anywhere: by `mma.sync`, which takes them so, and by wgmma after copies.
+/// Times 16-bit products with unaligned lines: `mma.sync` reads them in place, wgmma needs copies.
 #[test]
 #[ignore = "seconds of an H200"]
 fn uneven_timed() {
@@ -227,7 +226,8 @@ fn uneven_timed() {
     }
 }
 
-/// Products in f32 by tensor cores and by f32 units, with the root mean square of the first row's errors as a share of the result's. `SWEEP=M,N,K,LAYOUT…` names other shapes.
+/// Times f32 products on tensor cores and on f32 units. It prints the RMS error of the first row relative to the result. `SWEEP=M,N,K,LAYOUT…`
+/// selects other shapes.
 #[test]
 #[ignore = "seconds of an H200"]
 fn f32_timed() {
@@ -254,7 +254,7 @@ fn f32_timed() {
         for (algorithm, _, plan) in MATMUL.all(&request) {
             let (name, run) = (algorithm.name(), |_: &Tensor| (algorithm.run)(&request, &plan));
             let us = host_and_device(&device, &|| drop(run(&c).unwrap()));
-            // The first row against f64.
+            // Compare the first row with f64.
             let row: Vec<f32> = c.slice(0, 0..1).unwrap().to_vec().unwrap();
             let host = |x: &Tensor| x.to_vec().unwrap();
             let (a0, rows) = (host(&a.slice(0, 0..1).unwrap()), n.min(256));

@@ -1,4 +1,4 @@
-//! Tests of the kernels for tensor cores, on devices that have them.
+//! Tests of the tensor-core kernels, on devices that have tensor cores.
 
 use super::algorithms::{MATMUL, Request, wgmma};
 use super::tests::{near, ramp, rounding};
@@ -6,7 +6,7 @@ use super::*;
 use crate::suite::test_device;
 use netcl_device::{MatmulPrecision, Settings};
 
-/// Every tile of the tensor cores, every way to share a sum out, every layout, edges beside whole tiles.
+/// Tests every tile of the tensor cores, every way to split a sum, every layout, and edges together with whole tiles.
 #[test]
 #[allow(clippy::too_many_lines)] // every plan in one loop
 fn tensor_cores_agree_with_the_reference() {
@@ -25,7 +25,7 @@ fn tensor_cores_agree_with_the_reference() {
         [tiles::SplitK::None, tiles::SplitK::Serial(3), tiles::SplitK::Workspace(4), tiles::SplitK::StreamK];
     let mut turn = 0;
     for tile in tiles::TILES {
-        // Texts take the driver seconds each.
+        // Each kernel source takes the driver seconds to compile.
         let stream_k = tile.columns >= 192;
         for split in splits.into_iter().filter(|split| stream_k || *split != tiles::SplitK::StreamK) {
             turn += 1;
@@ -55,17 +55,17 @@ fn tensor_cores_agree_with_the_reference() {
                     let again = run();
                     assert!(
                         bits == c.to_bytes().unwrap(),
-                        "{tile:?} {split:?} {dtype}: other bits on a second run"
+                        "{tile:?} {split:?} {dtype}: a second run gave different bits"
                     );
                     let bits = |sums: &Option<Tensor>| sums.as_ref().map(|sums| sums.to_bytes().unwrap());
                     assert!(
                         bits(&columns) == bits(&again),
-                        "{tile:?} {split:?} {dtype}: other sums on a second run"
+                        "{tile:?} {split:?} {dtype}: a second run gave different sums"
                     );
                 }
             }
         }
-        // Sums that grow from product to product, in f32.
+        // Sums that accumulate over products, in f32.
         let (a, b) = (transposed(&a).to_dtype(DType::Bf16).unwrap(), b.to_dtype(DType::Bf16).unwrap());
         let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
@@ -80,10 +80,10 @@ fn tensor_cores_agree_with_the_reference() {
     }
 }
 
-/// Boxes of 8 rows beside all of tile 0's stages.
+/// Boxes of 8 rows that fit together with all of tile 0's stages.
 const NARROW: tiles::Staging = tiles::Staging { stages: 5, boxes: 3, rows: 8 };
 
-/// GELU (tanh) and its derivative.
+/// Returns GELU (tanh) and its derivative.
 fn gelu(x: f64) -> [f64; 2] {
     let (u, slope) = (
         0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x),
@@ -93,7 +93,7 @@ fn gelu(x: f64) -> [f64; 2] {
     [0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope]
 }
 
-/// C and the other matrix after the product with the epilogue called `form`, which starts from `other`.
+/// Returns C and the other matrix after the product with the epilogue `form`. The other matrix starts as a copy of `other`.
 fn finished(
     problem: &Problem,
     plan: tiles::Plan,
@@ -118,7 +118,7 @@ fn finished(
     (c, other)
 }
 
-/// Compares what [`finished`] left with `product` and `x` in f64.
+/// Compares the results of [`finished`] with `product` and `x` in f64.
 fn finished_is_near(
     (c, other): &(Tensor, Tensor),
     form: &str,
@@ -143,8 +143,8 @@ fn finished_is_near(
     }
 }
 
-/// Every epilogue from registers and through local memory: near the reference, with the same bits. Sizes with edges, and so many
-/// tiles that a group walks over several and uses boxes and barriers again.
+/// Tests every epilogue from registers and through local memory: near the reference, and with the same bits. The sizes have edges. There are enough
+/// tiles that a group processes several and reuses boxes and barriers.
 #[test]
 fn epilogues_agree_in_registers_and_through_local_memory() {
     let device = test_device().unwrap();
@@ -159,7 +159,7 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
         let bias_host: Vec<f32> = (0..n).map(|i| (i % 5) as f32 * 0.5 - 1.0).collect();
         let bias = Tensor::from_f32(&device, [n], &bias_host, DType::F32).unwrap();
         let product = (m < 1000).then(|| reference(&a_host, &b_host));
-        // Each text takes the driver seconds: chains for a tile of either kind.
+        // Each kernel source takes the driver seconds to compile, so chains run for one tile of each kind.
         let chains = [tiles::SplitK::Serial(3), tiles::SplitK::StreamK, tiles::SplitK::Serial(3)];
         let chains = [tiles::TILES[0], tiles::TILES[0], tiles::TILES[1]].into_iter().zip(chains);
         let plans = tiles::TILES.into_iter().map(|tile| (tile, tiles::SplitK::None)).chain(chains);
@@ -180,11 +180,11 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
                         == expected;
                     assert!(
                         same,
-                        "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: other bits"
+                        "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: different bits"
                     );
                 }
                 if let Some(product) = &product {
-                    // tanh.approx is 5e-4 off.
+                    // tanh.approx has an error of 5e-4.
                     finished_is_near(&plainly, form, product, &x_host, &bias_host, rounding(dtype, k) + 2e-3);
                 }
             }
@@ -192,7 +192,7 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
     }
 }
 
-/// Lines that start anywhere: operands are copied, and elements of C stored in pairs or one by one.
+/// Tests unaligned lines: operands are copied, and elements of C are stored in pairs or one by one.
 #[test]
 fn tensor_cores_take_lines_that_start_anywhere() {
     let device = test_device().unwrap();
@@ -201,7 +201,7 @@ fn tensor_cores_take_lines_that_start_anywhere() {
         return;
     }
     let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-    // Each form is a text that takes the driver seconds.
+    // Each form is a separate source, which takes the driver seconds to compile.
     type Case<'a> = ([usize; 3], [bool; 2], &'a [&'a str]);
     let cases: [Case<'_>; 4] = [
         ([201, 263, 137], [false, false], &["add", "gelu"]),
@@ -230,7 +230,7 @@ fn tensor_cores_take_lines_that_start_anywhere() {
             let got = finished(&problem, plan, form, &bias, &x.to_dtype(dtype).unwrap());
             finished_is_near(&got, form, &product, &x_host, &bias_host, rounding(dtype, k) + 2e-3);
         }
-        // What a user's call does, whichever kernel it takes; nothing beside C is written.
+        // The public call, with any kernel. It must not write outside of C.
         let wide = Tensor::full(&device, [m * n + 512], 5.0, dtype).unwrap();
         let c = wide.window(256, vec![m, n]).unwrap();
         run(&c, &uneven, &Epilogue::NONE, false).unwrap();
@@ -240,8 +240,8 @@ fn tensor_cores_take_lines_that_start_anywhere() {
     }
 }
 
-/// A group that walks over several tiles, and shares of a sum that follow one another, against the f32 kernel: the sizes of a
-/// small GPT's products, in the layouts of its forward and of both gradients.
+/// Compares groups that process several tiles, and consecutive parts of a sum, with the f32 kernel. The sizes are those of a small GPT's products,
+/// in the layouts of its forward and both gradients.
 #[test]
 fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
     let device = test_device().unwrap();
@@ -270,7 +270,7 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
             let host = |x: &Tensor| {
                 Array::new(x.shape().clone(), x.to_vec().unwrap().into_iter().map(f64::from).collect())
             };
-            // Both sum in f32; the last rounding is what may differ.
+            // Both sum in f32; only the last rounding may differ.
             near(&y, &host(&expected), 2.0 * dtype.epsilon());
             assert_eq!(columns.is_some(), name != "NT");
             if let Some(columns) = columns {
@@ -280,14 +280,14 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
     }
 }
 
-/// For `tools/ptx_check.sh`: the texts of the tensor cores' kernels that differ in their instructions.
+/// Writes the sources of the tensor-core kernels that differ in their instructions, for `tools/ptx_check.sh`.
 #[test]
 #[ignore = "writes files for a tool"]
 #[allow(clippy::too_many_lines)] // a table
 fn texts_for_the_assembler() {
     let folder = std::env::temp_dir().join("netcl-texts");
     std::fs::create_dir_all(&folder).unwrap();
-    // STAGED: through local memory. NARROW: in boxes of 8 rows, as many as fit beside all of tile 0's stages.
+    // STAGED: through local memory. NARROW: in boxes of 8 rows, as many as fit together with all of tile 0's stages.
     let forms: [(&str, [bool; 2], &[&'static str]); 27] = [
         ("nt", [true, true], &["BIAS"]),
         ("nn_gelu", [true, false], &["BIAS", "GELU"]),
@@ -350,14 +350,14 @@ fn texts_for_the_assembler() {
     eprintln!("{}", folder.display());
 }
 
-/// A device that may round f32 to tf32.
+/// Opens a device that may round f32 to tf32.
 fn high() -> Device {
     let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
     let settings = Settings { matmul_precision: MatmulPrecision::High, ..Settings::from_env() };
     Device::open(&name, &settings).unwrap()
 }
 
-/// The instructions that compilers know: every type, every layout, edges, epilogues, batches, sums in parts.
+/// Tests the instructions that the driver's compiler supports: every type, every layout, edges, epilogues, batches, partial sums.
 #[test]
 fn mma_agrees_with_the_reference() {
     let device = high();
@@ -375,13 +375,13 @@ fn mma_agrees_with_the_reference() {
                 proof::exact(&device, dtype, [201, 263, 137], transposed, run).unwrap();
             }
         }
-        // Whole numbers up to 2: exact also in parts, with a bias and what C holds. k has a part of a chunk left over.
+        // Integers up to 2: exact also in partial sums, with a bias and with C's contents. k leaves a partial chunk.
         let whole = |dims: &[usize], step: usize| {
             let count: usize = dims.iter().product();
             let data: Vec<f32> = (0..count).map(|i| ((i * step + i / 7) % 5) as f32 - 2.0).collect();
             (Tensor::from_f32(&device, dims, &data, dtype).unwrap(), data)
         };
-        // The second two start their lines anywhere, which f32 may not.
+        // The last two sizes have unaligned lines, which f32 does not allow.
         let sizes = [(1, 72, 2056, 40), (3, 136, 88, 264), (1, 73, 2057, 39), (3, 137, 89, 265)];
         for (batch, m, k, n) in sizes.into_iter().take(if dtype == DType::F32 { 2 } else { 4 }) {
             let ((a, a_host), (b, b_host)) = (whole(&[batch, m, k], 3), whole(&[batch, k, n], 11));
@@ -403,13 +403,13 @@ fn mma_agrees_with_the_reference() {
     }
 }
 
-/// `high` changes f32 products by no more than tf32 does, on devices that have it, and else nothing. Operands along k and not, as
-/// forward and gradients have them, large enough for what multiplies by whole warpgroups.
+/// Checks that `high` changes f32 products by no more than tf32's rounding, on devices that have tf32, and changes nothing on others. Operands are
+/// contiguous along k or across it, as in the forward and in gradients. They are large enough for whole warpgroups.
 #[test]
 fn high_precision_rounds_operands_alone() {
     let (highest, high) = (test_device().unwrap(), high());
     let has = super::algorithms::mma::MMA.runs_on(high.capabilities());
-    // Two cores multiply sizes for tensor cores in minutes.
+    // Two cores take minutes to multiply the sizes for tensor cores.
     let sizes: &[[usize; 3]] =
         if has { &[[520, 200, 392], [2048, 264, 1032], [1040, 4096, 1048]] } else { &[[40, 24, 36]] };
     for &[m, k, n] in sizes {
@@ -421,7 +421,7 @@ fn high_precision_rounds_operands_alone() {
                 };
                 let (a, b) = (place([m, k], 0.37, turn[0]), place([k, n], 0.61, turn[1]));
                 let y = matmul(&a, &b).unwrap().to_vec().unwrap();
-                assert!(y == matmul(&a, &b).unwrap().to_vec().unwrap(), "other bits on a second run");
+                assert!(y == matmul(&a, &b).unwrap().to_vec().unwrap(), "a second run gave different bits");
                 y
             };
             let (expected, got) = (product(&highest), product(&high));

@@ -1,4 +1,4 @@
-//! What samples do not reach: sizes of several blocks, epilogues in place, messages.
+//! Tests beyond the samples: sizes of several blocks, in-place epilogues, messages.
 
 use super::*;
 use crate::suite::test_device;
@@ -17,17 +17,17 @@ pub(super) fn near(got: &Tensor, expected: &Array, tolerance: f64) {
     }
 }
 
-/// Rounding of a sum of `terms` grows with the root of their number.
+/// Returns the rounding error of a sum of `terms`, which grows with the square root of the number of terms.
 pub(super) fn rounding(dtype: DType, terms: usize) -> f64 {
     dtype.epsilon() * 2.0 * (terms as f64).sqrt()
 }
 
-/// Sizes from the device's own blocks: simulators have small ones, and take a second for half a million multiplications.
+/// Tests sizes derived from the device's own blocks. Simulators have small blocks, and need a second for half a million multiplications.
 #[test]
 fn sizes_of_several_blocks_in_every_layout_and_type() {
     let device = test_device().unwrap();
     let blocks = plan::Blocks::of(&device, &algorithms::vector::VECTOR);
-    // Two blocks and an edge, also of the 128 rows and columns of a GPU's tile.
+    // Two blocks and an edge, also for the 128 rows and columns of a GPU's tile.
     let [m, k, n] =
         [(blocks.mc, 139), (blocks.kc, 0), (blocks.nc, 139)].map(|(b, least)| (2 * b + 9).max(least));
     let transposed = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
@@ -110,7 +110,7 @@ fn messages_name_the_axes() {
     let said = |e: Result<Tensor>| e.unwrap_err().message().to_owned();
     assert_eq!(
         said(matmul(&t(&[2, 3]), &t(&[4, 5]))),
-        "matmul: the last axis of a [2, 3] is 3, expected 4, the last but one of b [4, 5]"
+        "matmul: the last axis of a [2, 3] is 3, expected 4, the second-to-last axis of b [4, 5]"
     );
     assert!(
         said(matmul(&t(&[3]), &t(&[3, 5])))
@@ -124,10 +124,10 @@ fn messages_name_the_axes() {
         said(linear(&t(&[2, 3]), &w, Some(&bias))),
         "linear: bias has shape [4], expected [5], the last axis of w [3, 5]"
     );
-    assert!(said(linear(&t(&[2, 4]), &w, Some(&t(&[5])))).contains("expected 3, the first of w [3, 5]"));
+    assert!(said(linear(&t(&[2, 4]), &w, Some(&t(&[5])))).contains("expected 3, the first axis of w [3, 5]"));
 }
 
-/// The kernels a device does not prefer give the same results: GPU tiles on a CPU too.
+/// Checks that kernels which a device does not prefer give the same results, such as GPU tiles on a CPU.
 #[test]
 fn tiles_agree_with_the_reference() {
     let device = test_device().unwrap();
@@ -144,7 +144,7 @@ fn tiles_agree_with_the_reference() {
         near(&y, &reference(&a_host, &b_host), rounding(dtype, k));
         tuning.try_out("matmul", 0, None);
     };
-    // Each is a text of its own, which a CPU driver takes seconds to compile. Few tiles: k is split.
+    // Each case is a separate source, which a CPU driver takes seconds to compile. There are few tiles, so k is split.
     case("matmul_tile_small", [72, 140, 68], [false, true], DType::F32);
     case("matmul_tile_small", [61, 701, 50], [false, false], DType::F16);
     case("matmul_tile", [260, 68, 132], [true, true], DType::F32);

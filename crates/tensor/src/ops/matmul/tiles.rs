@@ -1,32 +1,32 @@
-//! Tiles of the tensor cores' product on sm_90, ways to share a sum out, and what each is estimated to take.
+//! Tiles of the tensor-core product on sm_90, ways to split a sum, and their estimated times.
 
 use netcl_device::Device;
 use netcl_kernel::Value;
 use netcl_kernel::tune::{Constant, Model};
 
-/// Steps of the sum that one copy brings, of 16-bit elements.
+/// Steps of the sum that one copy loads, in 16-bit elements.
 pub(super) const BLOCK_K: usize = 64;
-/// Steps of a sum from which each stage counts more than room for an epilogue.
+/// Steps of a sum above which a further pipeline stage is worth more than local memory for an epilogue.
 const LONG: usize = 1536;
-/// Steps of a sum from which groups may be given equal runs of them.
+/// Steps of a sum from which stream-K, with equal runs of steps per group, is considered.
 const STREAM_K_FROM: usize = 8192;
-/// Turn counters kept ready; two a tile.
+/// Turn counters that are allocated; a tile uses two.
 pub(super) const TICKETS: usize = 4096;
 
-/// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
+/// Division of a tile between the work-items of a group: see `matmul_wgmma_sm90.cl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) struct Tile {
-    /// Each warpgroup owns tiles of its own.
+    /// Each warpgroup has separate tiles.
     ping_pong: bool,
-    /// Blocks of 64 rows a warpgroup.
+    /// Blocks of 64 rows per warpgroup.
     blocks: usize,
     pub(super) columns: usize,
     stages: usize,
-    /// Tile rows walked together.
+    /// Tile rows that are processed together.
     band: usize,
-    /// Stages and boxes a warp where the epilogue goes through local memory.
+    /// Pipeline stages, and boxes per warp, if the epilogue goes through local memory.
     staged: [usize; 2],
-    /// Speed of its main loop beside that of the first tile.
+    /// Speed of its main loop relative to the first tile's.
     speed: f64,
 }
 
@@ -39,21 +39,21 @@ pub(in crate::ops) const TILES: [Tile; 6] = [
     Tile { ping_pong: true, blocks: 1, columns: 64, stages: 13, band: 16, staged: [8, 4], speed: 0.5 },
 ];
 
-/// A tile of few columns and long rows, for products of another operation.
+/// A tile of few columns and many rows, for products within other operations.
 pub(in crate::ops) const NARROW: Tile =
     Tile { ping_pong: true, blocks: 2, columns: 64, stages: 9, band: 16, staged: [7, 4], speed: 0.6 };
 
-/// How many parts the sum is cut into, and how they come together again.
+/// Number of parts of the sum, and how they are combined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) enum SplitK {
     None,
-    /// Each part adds to the one before it.
+    /// Each part is added to the one before it.
     Serial(usize),
-    /// The same, with parts as long as groups need to be given the same number of steps each.
+    /// Serial, with part lengths that give each group the same number of steps.
     StreamK,
-    /// A second kernel adds them up.
+    /// A second kernel adds the parts.
     Workspace(usize),
-    /// One part, which goes to a matrix of f32: instead of what it holds, or added to it.
+    /// One part, stored in an f32 matrix: overwrites its contents, or adds to them.
     Accumulate {
         add: bool,
     },
@@ -66,14 +66,14 @@ impl SplitK {
             Self::Serial(n) | Self::Workspace(n) => n,
         }
     }
-    /// Groups of the launch, and the most items of work that share one of `tiles` tiles.
+    /// Returns the number of groups of the launch, and the maximum number of work items that share one of `tiles` tiles.
     pub(in crate::ops) fn groups(self, tiles: usize, k: usize, units: usize) -> (usize, usize) {
         match self {
             Self::StreamK => (units.min(tiles * k.div_ceil(BLOCK_K)), units.div_ceil(tiles) + 1),
             _ => ((tiles * self.count()).min(units), self.count()),
         }
     }
-    /// The kernel's `BF16X3`.
+    /// Returns the value of the kernel's `SPLIT`.
     pub(super) fn code(self) -> i32 {
         match self {
             Self::None => 0,
@@ -84,23 +84,23 @@ impl SplitK {
     }
 }
 
-/// How an epilogue goes through local memory.
+/// Local memory of an epilogue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) struct Staging {
-    /// Instead of the tile's, which leave no room.
+    /// Pipeline stages, in place of the tile's own number, which leaves no room.
     pub stages: usize,
-    /// Boxes a warp has room for, two at least.
+    /// Number of boxes per warp, at least two.
     pub boxes: usize,
     /// Rows of a box, 8 or 16, of [`BOX_COLUMNS`] elements.
     pub rows: usize,
 }
 
-/// A tile, and what becomes of the sum.
+/// A tile, and the handling of its sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plan {
     pub tile: Tile,
     pub split: SplitK,
-    /// With [`SplitK::None`] and [`SplitK::Serial`]: C and aux move through local memory.
+    /// Local memory through which C and aux move, with [`SplitK::None`] and [`SplitK::Serial`].
     pub staging: Option<Staging>,
 }
 
@@ -109,31 +109,43 @@ pub(in crate::ops) static MODEL: Model = Model {
     constants: &[
         Constant::new("launch_us", "a launch with its tensor maps", 4.5),
         Constant::new("flops_per_us", "operations of a unit in the first tile's main loop", 4.9e6),
-        Constant::new("memory_bytes_per_us", "what a unit moves to memory", 32e3),
-        Constant::new("cache_bytes_per_us", "what a unit moves to the last cache", 42e3),
+        Constant::new("memory_bytes_per_us", "bytes that a unit stores to memory", 32e3),
+        Constant::new("cache_bytes_per_us", "bytes that a unit stores to the last-level cache", 42e3),
         Constant::new(
             "start_us",
-            "a launch whose epilogues overlap with products, to fill its pipeline",
+            "filling the pipeline of a launch whose epilogues overlap with products",
             3.0,
         ),
-        Constant::new("hand_on_us", "telling the next group of a tile that a part is there, at least", 2.0),
+        Constant::new(
+            "hand_on_us",
+            "minimum time to signal a finished part to the next group of a tile",
+            2.0,
+        ),
         Constant::new(
             "serial_bytes_per_us",
-            "parts of serial split-K beside the operands, in the cache",
+            "partial sums of serial split-K in the cache, in addition to the operands",
             11e6,
         ),
-        Constant::new("workspace_us", "a second launch that adds parts up", 6.0),
-        Constant::new("workspace_cache_bytes_per_us", "parts in the cache that it adds up", 4e6),
-        Constant::new("workspace_memory_bytes_per_us", "parts in memory that it adds up", 1.9e6),
-        Constant::new("stream_k", "how much longer everything takes with stream-K", 1.06),
-        Constant::new("stream_k_us", "from one group of a tile to the next, with stream-K", 2.8),
-        Constant::new("stream_k_element_us", "the same for each element of a tile", 3.7e-5),
-        Constant::new("copy_us", "copying an operand that does not lie along k, beside its bytes", 3.0),
-        Constant::new("copy_bytes_per_us", "bytes of it, read and written", 2.5e6),
+        Constant::new("workspace_us", "a second launch that adds partial sums", 6.0),
+        Constant::new(
+            "workspace_cache_bytes_per_us",
+            "bytes of partial sums that it adds from the cache",
+            4e6,
+        ),
+        Constant::new(
+            "workspace_memory_bytes_per_us",
+            "bytes of partial sums that it adds from memory",
+            1.9e6,
+        ),
+        Constant::new("stream_k", "slowdown of a product with stream-K", 1.06),
+        Constant::new("stream_k_us", "handover from one group of a tile to the next, with stream-K", 2.8),
+        Constant::new("stream_k_element_us", "the same handover, per element of a tile", 3.7e-5),
+        Constant::new("copy_us", "copying an operand that is not contiguous along k, without its bytes", 3.0),
+        Constant::new("copy_bytes_per_us", "bytes of that operand, read and written", 2.5e6),
     ],
 };
 
-/// [`MODEL`] on a device, and its compute units.
+/// Speeds of [`MODEL`] on a device, and the device's number of compute units.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Speeds {
     pub units: usize,
@@ -146,7 +158,7 @@ pub(in crate::ops) struct Speeds {
     serial: f64,
     workspace: [f64; 3],
     stream_k: [f64; 3],
-    /// Of a copy: microseconds, and bytes in one.
+    /// Cost of a copy: microseconds, and bytes per microsecond.
     pub copy: [f64; 2],
 }
 
@@ -160,7 +172,7 @@ impl Speeds {
     }
 }
 
-/// Bytes of parts that a second launch finds in the cache.
+/// Bytes of partial sums that a second launch still finds in the cache.
 const CACHED_PARTS: f64 = 4e7;
 
 impl Tile {
@@ -183,13 +195,13 @@ impl Tile {
             ("BOX_ROWS", rows.into()),
         ]
     }
-    /// As much room for an epilogue as leaves the products their speed.
+    /// Returns the largest staging that does not slow the products down.
     pub(super) fn staging(&self) -> Staging {
         let [stages, boxes] = self.staged;
         Staging { stages, boxes, rows: 16 }
     }
-    /// The way an epilogue that reads or writes a second matrix goes after sums over `k`. Measured on an H200 with the first tile
-    /// (sweep.rs): short sums gain up to 1.29 with room for the epilogue, and lose 0.92 with 3072 steps, where a stage less shows.
+    /// Returns the staging for an epilogue that reads or writes a second matrix, after sums over `k`. Measured on an H200 with the first tile
+    /// (sweep.rs): short sums gain up to 1.29 with room for the epilogue, and sums of 3072 steps fall to 0.92, where the missing stage costs more.
     pub(super) fn staging_for(&self, k: usize) -> Option<Staging> {
         match (self.ping_pong, k <= LONG, *self == TILES[0]) {
             (true, true, _) => Some(self.staging()),
@@ -200,19 +212,19 @@ impl Tile {
     pub(in crate::ops) fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
     }
-    /// Estimated microseconds of a product, without its launch.
+    /// Estimates the microseconds of a product, without its launch.
     pub(in crate::ops) fn estimate(&self, [m, n, k]: [usize; 3], split: SplitK, on: &Speeds) -> f64 {
         let units = on.units;
         let area = (self.rows() * self.columns) as f64;
         let (tiles, splits) = (self.count(m, n), split.count());
         if split == SplitK::StreamK {
-            // What it takes from one group of a tile to the next, as often as a tile has groups.
+            // Add the handover from one group of a tile to the next, once per group of a tile.
             let run = (tiles * k.div_ceil(BLOCK_K)).div_ceil(units) as f64;
             let main = run * area * (2 * BLOCK_K) as f64 / (on.flops * self.speed);
             let [factor, next, element] = on.stream_k;
             return factor * (main + (next + element * area) * units as f64 / tiles as f64);
         }
-        // The cache's bandwidth holds tiles of 64 rows back; where few are at work each has more of it.
+        // Cache bandwidth limits tiles of 64 rows. If few tiles run, each has a larger share of it.
         let share = units as f64 / (tiles * splits).min(units) as f64;
         let speed = if self.rows() == 64 { (self.speed * share).min(1.0) } else { self.speed };
         let main =
@@ -221,10 +233,9 @@ impl Tile {
         let (store, after) = match split {
             SplitK::None | SplitK::StreamK => (area * 2.0 / on.memory, 0.0),
             SplitK::Accumulate { add } => (area * if add { 8.0 } else { 4.0 } / on.memory, 0.0),
-            // Those that work on a tile at one time wait for one another in turn, and what they hand on takes some of the
-            // cache's bandwidth from those that multiply.
+            // Groups that work on the same tile wait in turn, and their partial sums take cache bandwidth from the multiplications.
             SplitK::Serial(_) => {
-                // The next is told of it and waits for its first bytes.
+                // The next group waits for the signal and for its first bytes.
                 let hand_on = (area * 8.0 / on.cache).max(on.hand_on);
                 let traffic = ((splits - 1) * m * n * 2 * size_of::<f32>()) as f64 / on.serial;
                 (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64 + traffic)
@@ -244,7 +255,7 @@ impl Tile {
 }
 
 impl Plan {
-    /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
+    /// Returns the cheapest plan; `parts` says whether the second kernel supports the epilogue.
     pub(super) fn of(sizes: [usize; 3], on: &Speeds, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
         let mut best = (f64::INFINITY, Self { tile: TILES[0], split: SplitK::None, staging: None });
@@ -254,7 +265,7 @@ impl Plan {
             let possible = |split: &SplitK| match split {
                 SplitK::None => true,
                 SplitK::Serial(_) => chains,
-                // Measured for gradients of weights, which have no other matrix in their epilogue.
+                // Measured for gradients of weights, whose epilogue has no second matrix.
                 SplitK::StreamK => {
                     parts
                         && sizes[2] >= STREAM_K_FROM
@@ -273,7 +284,7 @@ impl Plan {
         }
         best.1
     }
-    /// The cheapest that leaves its sums in f32.
+    /// Returns the cheapest plan that leaves its sums in f32.
     pub(super) fn sum(sizes: [usize; 3], on: &Speeds, add: bool) -> Self {
         let split = SplitK::Accumulate { add };
         let cost = |tile: &Tile| tile.estimate(sizes, split, on);
@@ -297,7 +308,7 @@ mod tests {
             for Staging { stages, boxes, rows } in ways.into_iter().flatten().chain([tile.staging()]) {
                 assert!(boxes >= 2 && stages <= tile.stages);
                 assert!(bytes(stages) + 8 * boxes * rows * 128 <= 232_448, "{tile:?}");
-                // Barriers have the last 1024 bytes.
+                // Barriers use the last 1024 bytes.
                 assert!(16 * tile.stages <= 1024 && 16 * stages + 8 * 8 * boxes <= 1024);
             }
         }
@@ -306,7 +317,7 @@ mod tests {
         let device = Device::from_driver(Box::new(NullDriver::new(card)), Settings::default());
         let speeds = Speeds::on(&device);
         let plan = |sizes| Plan::of(sizes, &speeds, true);
-        // As measured (sweep.rs): what is chosen takes at most 1.04 of the least.
+        // Measured (sweep.rs): the chosen plan takes at most 1.04 of the best time.
         for (sizes, tile) in [([768, 2304, 65_536], 1), ([768, 3072, 65_536], 1), ([3072, 768, 65_536], 1)] {
             assert_eq!(
                 plan(sizes),

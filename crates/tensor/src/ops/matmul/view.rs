@@ -1,9 +1,9 @@
-//! Matrices as the kernels see them: sizes and strides in a tensor's memory, batches merged to at most two axes.
+//! Matrices as the kernels see them: sizes and strides in a tensor's memory, with batches merged to at most two axes.
 
 use super::super::prelude::*;
 use crate::quant::Blocks;
 
-/// A matrix, or a batch of them, in a tensor's memory. Transposing it moves nothing.
+/// A matrix, or a batch of matrices, in a tensor's memory. A transpose moves no data.
 #[derive(Clone)]
 pub(in crate::ops) struct Matrix {
     pub tensor: Tensor,
@@ -16,7 +16,7 @@ pub(in crate::ops) struct Matrix {
 }
 
 impl Matrix {
-    /// The last two axes of `x` are rows and columns.
+    /// Uses the last two axes of `x` as rows and columns.
     pub fn of(op: &str, name: &str, x: &Tensor) -> Result<Self> {
         let (dims, strides) = (x.dims(), &x.layout().strides);
         let [batch @ .., row, col] = dims else {
@@ -35,7 +35,7 @@ impl Matrix {
             col_stride: strides[at + 1],
         })
     }
-    /// All axes but the last are rows: `(.., K)` as `(R, K)`. A copy where the rows do not lie evenly.
+    /// Views `(.., K)` as `(R, K)`: all axes but the last become rows. Copies if the rows have no common stride.
     pub fn rows_of(x: &Tensor) -> Result<Self> {
         let (rows, cols) = x.shape().rows_cols();
         let even = |x: &Tensor| {
@@ -50,22 +50,22 @@ impl Matrix {
         let col_stride = tensor.layout().strides.last().copied().unwrap_or(1);
         Ok(Self { tensor, batch: Vec::new(), rows, cols, row_stride, col_stride })
     }
-    /// The transpose (K, N) of quantised weights (N, K), as products by blocks read it: strides in bytes.
+    /// Returns the transpose (K, N) of quantized weights (N, K), as block-quantized products read it; strides are in bytes.
     pub fn of_blocks(w: &Blocks) -> Self {
         let [cols, rows] = w.dims();
         let (tensor, col_stride) = (w.words().clone(), w.row_bytes());
         Self { tensor, batch: Vec::new(), rows, cols, row_stride: 1, col_stride }
     }
-    /// Rows and columns exchanged.
+    /// Exchanges rows and columns.
     pub fn transposed(self) -> Self {
         let Self { tensor, batch, rows, cols, row_stride, col_stride } = self;
         Self { tensor, batch, rows: cols, cols: rows, row_stride: col_stride, col_stride: row_stride }
     }
-    /// First element, in elements from the buffer's start.
+    /// Returns the position of the first element, in elements from the buffer's start.
     pub fn offset(&self) -> usize {
         self.tensor.layout().offset
     }
-    /// The batch axes repeated to `sizes`, which they broadcast to.
+    /// Returns the batch strides after broadcasting to `sizes`.
     fn batch_strides(&self, sizes: &[usize]) -> Vec<usize> {
         let new = sizes.len() - self.batch.len();
         let stride = |i: usize| match i.checked_sub(new).map(|i| self.batch[i]) {
@@ -74,7 +74,7 @@ impl Matrix {
         };
         (0..sizes.len()).map(stride).collect()
     }
-    /// The same values with batch axes `sizes` and every element stored.
+    /// Copies the values to batch axes `sizes`, with every element stored.
     pub(super) fn materialised(&self, sizes: &[usize]) -> Result<Self> {
         let shape: Vec<usize> = sizes.iter().copied().chain([self.rows, self.cols]).collect();
         let mut strides = self.batch_strides(sizes);
@@ -84,7 +84,7 @@ impl Matrix {
     }
 }
 
-/// The stride of the axes seen as one, if they lie evenly. Axes of size 1 do not count.
+/// Returns the stride of the axes as one axis, if they have a common stride. Axes of size 1 are ignored.
 fn merge_all(axes: &[(usize, usize)]) -> Option<usize> {
     let mut merged: Option<(usize, usize)> = None;
     for (size, stride) in axes.iter().rev().filter(|(size, _)| *size != 1) {
@@ -97,7 +97,7 @@ fn merge_all(axes: &[(usize, usize)]) -> Option<usize> {
     Some(merged.map_or(1, |(_, stride)| stride))
 }
 
-/// One launch: `z0 * z1` products of `(m, k)` and `(k, n)`.
+/// The problem of one launch: `z0 * z1` products of `(m, k)` and `(k, n)`.
 #[derive(Clone)]
 pub(in crate::ops) struct Problem {
     pub a: Matrix,
@@ -111,20 +111,20 @@ pub(in crate::ops) struct Problem {
     pub b_strides: [usize; 2],
 }
 
-/// Sizes of the batch axes of a product.
+/// Returns the sizes of a product's batch axes.
 pub(super) fn batch_sizes(op: &str, a: &Matrix, b: &Matrix) -> Result<Vec<usize>> {
     let sizes = |x: &Matrix| Shape::from(x.batch.iter().map(|(size, _)| *size).collect::<Vec<_>>());
     Ok(sizes(a).broadcast(&sizes(b), op)?.dims().to_vec())
 }
 
 impl Problem {
-    /// The product of two matrices, whose batches have one.
+    /// Builds the product of two matrices without batch axes.
     pub(super) fn one(a: Matrix, b: Matrix) -> Self {
         let (m, n, k) = (a.rows, b.cols, a.cols);
         Self { a, b, m, n, k, z: [1; 2], a_strides: [0; 2], b_strides: [0; 2] }
     }
-    /// The batches of `a` and `b` over `sizes`, in as few axes as memory allows: one shared `b` makes the batch of `a` more
-    /// rows; what does not fit in two axes is copied.
+    /// Merges the batches of `a` and `b` over `sizes` into as few axes as the strides allow. A single shared `b` turns the batch of `a` into more
+    /// rows. Batches that do not fit in two axes are copied.
     pub fn new(a: Matrix, b: Matrix, sizes: &[usize]) -> Result<Self> {
         let axes = merged(sizes, &a.batch_strides(sizes), &b.batch_strides(sizes));
         let (m, n, k) = (a.rows, b.cols, a.cols);
@@ -160,7 +160,7 @@ impl Problem {
             b_strides: [outer.2, inner.2],
         })
     }
-    /// The product of the transposes in the other order: that of `b` transposed and `a` transposed.
+    /// Returns the transposed product: `b` transposed times `a` transposed.
     pub fn transposed(&self) -> Self {
         let Self { a, b, m, n, k, z, a_strides, b_strides } = self.clone();
         Self {
@@ -174,13 +174,13 @@ impl Problem {
             b_strides: a_strides,
         }
     }
-    /// Number of products.
+    /// Returns the number of products.
     pub fn batch(&self) -> usize {
         self.z[0] * self.z[1]
     }
 }
 
-/// Batch axes as `(size, stride in a, stride in b)`, neighbours that lie evenly in both merged.
+/// Returns the batch axes as `(size, stride in a, stride in b)`, with adjacent axes merged if both operands have a common stride.
 fn merged(sizes: &[usize], a: &[usize], b: &[usize]) -> Vec<(usize, usize, usize)> {
     let mut axes: Vec<(usize, usize, usize)> = Vec::with_capacity(sizes.len());
     for ((size, a), b) in sizes.iter().zip(a).zip(b) {

@@ -8,7 +8,7 @@ static KERNEL: Kernel = Kernel::new("multinomial", cl_file!("multinomial.cl"))
     .tune(&[("WG", &[256])])
     .tune_cpu(&[("WG", &[1])]);
 
-/// Over the last axis: weights `(.., N)` → u32 `(.., S)`. No gradient.
+/// Operation over the last axis: weights `(.., N)` → u32 `(.., S)`. No gradient.
 #[derive(Clone)]
 pub struct Multinomial {
     samples: usize,
@@ -25,7 +25,7 @@ impl Op<1> for Multinomial {
         let Some((_, outer)) = weights.dims().split_last().filter(|_| n > 0) else {
             let shape = weights.shape();
             return Err(Error::shape(format!(
-                "multinomial: nothing to choose from in weights of shape {shape}"
+                "multinomial: cannot choose from an empty axis of weights {shape}"
             )));
         };
         let y = Tensor::empty(weights.device(), [outer, &[self.samples]].concat(), DType::U32)?;
@@ -56,8 +56,8 @@ impl Op<1> for Multinomial {
         Array::new([&dims[..dims.len() - 1], &[self.samples]].concat(), out)
     }
     fn calls() -> Vec<Call> {
-        let doc = "`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to \
-                   its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient.";
+        let doc = "Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is \
+                   proportional to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["weights"]).required("samples", Kind::Int).random();
         vec![call.run(|a| a.inputs::<1>()?[0].multinomial(a.get("samples")?, &mut a.generator()?))]
     }
@@ -87,10 +87,9 @@ impl Op<1> for Multinomial {
 }
 
 impl Tensor {
-    /// `samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in
-    /// proportion to its weight; weights are not negative and need not add up to 1. The same stream gives the same indices on
-    /// every device but for draws that fall on a border between two indices within rounding. A row whose sum is 0, infinite
-    /// or NaN gives `u32::MAX`.
+    /// Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is proportional to its
+    /// weight. Weights are not negative and need not add up to 1. The same stream gives the same indices on every device, except for draws within
+    /// rounding of a border between two indices. A row whose sum is 0, infinite or NaN gives `u32::MAX`.
     pub fn multinomial(&self, samples: usize, generator: &mut Generator) -> Result<Self> {
         let (rows, _) = self.shape().rows_cols();
         let (seed, offset) = (generator.seed, generator.reserve_elements(rows * samples));

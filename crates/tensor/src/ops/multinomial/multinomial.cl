@@ -1,14 +1,14 @@
-/* multinomial: y[r, s] = the index that draw s of row r falls on, where index i covers weights[r, i] / sum(weights[r]).
+/* multinomial: y[r, s] = the index that draw s of row r selects; index i covers the fraction weights[r, i] / sum(weights[r]).
  *
- * weights (R, N) T, not negative, not all 0; y (R, S) uint; 0xffffffff where a row's sum is 0, infinite or NaN.
- * Work-group r owns row r; item l sums piece l of the row in order; the pieces' sums are added in order. Draw s takes the word
- * of element r * S + s from the stream (philox.cl), as a fraction of the row's sum; items share the draws. Sums are two floats, a sum
- * and what it lost: of a vocabulary's many weights one float would lose more than a weight.
+ * weights (R, N) T, not negative, not all 0; y (R, S) uint; 0xffffffff if a row's sum is 0, infinite or NaN. Work-group r owns row r. Item l
+ * sums piece l of the row in order, and the pieces' sums are added in order. Draw s uses the word of element r * S + s from the stream
+ * (philox.cl), as a fraction of the row's sum; the items divide the draws. A sum is two floats, the sum and its rounding error: with the many
+ * weights of a vocabulary, the error of one float would exceed a weight.
  *
  * Design: inversion of the cumulative sums, which are kept as unevaluated pairs of floats (Dekker 1971).
- * Ceiling: reads the weights once; a row is read by one group, so few rows do not reach a device's bandwidth.
+ * Ceiling: reads the weights once; one group reads a row, so few rows do not reach a device's bandwidth.
  */
-/* a + b (Knuth). */
+/* Returns a + b with its rounding error (Knuth). */
 static inline float2 plus(float2 a, float b) {
   const float s = a.x + b, t = s - a.x;
   return (float2)(s, a.y + ((a.x - (s - t)) + (b - t)));
@@ -37,7 +37,7 @@ __kernel void multinomial(__global const T *restrict weights, __global uint *res
     const float2 target = (float2)(high, fma(u, all.x, -high) + u * all.y);
     uint piece = 0;
     while (piece < WG - 1 && !reaches(ends[piece], target)) piece++;
-    /* The last index with a weight stands in where rounding leaves the target at the end of its piece. */
+    /* If rounding puts the target at the end of its piece, the last index with a weight is selected. */
     uint at = 0xffffffffu;
     float2 end = piece > 0 ? ends[piece - 1] : (float2)(0.0f);
     for (ulong i = piece * per; i < n && (!reaches(end, target) || at == 0xffffffffu); i++) {

@@ -1,17 +1,17 @@
-//! What layer norm and root-mean-square norm share: their kernels' launches and how these are laid over a device.
+//! Shared parts of layer norm and root-mean-square norm: the launches of their kernels, and the division of rows on a device.
 
 use super::prelude::*;
 use netcl_kernel::{Launch, Variants};
 
-/// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that 384 items fit a compute unit. Values are those of docs/log/norms-and-elementwise.md,
-/// "Norms ask ahead": layer norm's two sums a column leave no registers for larger groups.
+/// Kernel that keeps rows in registers, for GPUs. It is limited to 168 of NVIDIA's registers, so that 384 items fit on a compute unit. The values
+/// are from docs/log/norms-and-elementwise.md, "Norms ask ahead": layer norm's two sums per column leave too few registers for larger groups.
 pub static ROWS: Kernel = rows("norm_rows").tune(&[
     ("VECTORS", &[3, 1, 2, 4]),
     ("GROUP", &[128, 256, 384]),
     ("RESIDENT", &[768, 384, 512]),
     ("ROWS_AHEAD", &[2, 0, 1, 3]),
 ]);
-/// The same for root-mean-square norm, with one sum a column.
+/// The same kernel for root-mean-square norm, with one sum per column.
 pub static RMS_ROWS: Kernel = rows("rms_norm_rows").tune(&[
     ("VECTORS", &[3, 1, 2, 4]),
     ("GROUP", &[384, 128, 256]),
@@ -21,43 +21,42 @@ pub static RMS_ROWS: Kernel = rows("rms_norm_rows").tune(&[
 const fn rows(name: &'static str) -> Kernel {
     Kernel::new(name, cl_file!("norm_rows.cl"))
         .include(&[cl_file!("../include/vector16.cl")])
-        // PoCL 3.1 adds up other rows' columns now and then: docs/log/drivers.md. Processors have a kernel of their own.
+        // PoCL 3.1 sometimes adds columns of other rows: docs/log/drivers.md. CPUs have a separate kernel.
         .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
         .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=168" } else { "" })
 }
-/// Its forward, which needs fewer: five groups.
+/// The forward of the same kernel, which needs fewer registers, for five groups.
 static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", cl_file!("norm_rows.cl"))
     .include(&[cl_file!("../include/vector16.cl")])
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=96" } else { "" })
     .tune(&[("RESIDENT", &[640, 1024, 2048, 8192])]);
 
-/// Items of a row in [`ROWS`] at most.
+/// Maximum items per row in [`ROWS`].
 const MOST_ITEMS: usize = 512;
 
-/// Items of a forward's group.
+/// Items of a group in the forward.
 const FORWARD_GROUP: usize = 128;
 
-/// Items of a group that adds parts up; `ADDERS` in the kernel.
+/// Items of a group that adds parts; `ADDERS` in the kernel.
 const ADDERS: usize = 256;
 
-/// x `(R, N)` and what it is multiplied by, contiguous.
+/// x `(R, N)` and its factors, contiguous.
 pub struct Rows<'a> {
     pub x: &'a Tensor,
     pub gamma: &'a Tensor,
-    /// Layer norm's; the other subtracts no mean.
+    /// Whether it is a layer norm; root-mean-square norm subtracts no mean.
     pub center: bool,
 }
 
-/// What a backward returns: dx, dgamma, dbeta.
+/// Results of a backward: dx, dgamma, dbeta.
 pub type Gradients = (Tensor, Tensor, Option<Tensor>);
 
 impl Rows<'_> {
-    /// The kernel that keeps rows in registers.
+    /// Returns the kernel that keeps rows in registers.
     fn rows(&self) -> &'static Kernel {
         if self.center { &ROWS } else { &RMS_ROWS }
     }
-    /// The variant of `job` for these rows, and how it shares them out where it is [`ROWS`], over groups of `group`
-    /// items or the tuned number.
+    /// Chooses the variant of `job` for these rows and, if it is [`ROWS`], the division of rows over groups of `group` items or the tuned number.
     fn choose(
         &self,
         job: &'static Variants,
@@ -76,7 +75,7 @@ impl Rows<'_> {
             None => launch,
         }
     }
-    /// y like x, mean (R) where it is subtracted, rstd (R).
+    /// Computes y like x, mean (R) for layer norm, and rstd (R).
     pub fn forward(
         &self,
         job: &'static Variants,
@@ -100,8 +99,8 @@ impl Rows<'_> {
         }
         Ok((y, mean, rstd))
     }
-    /// The gradients from what the forward saved. `residual_grad` (R, N) is added to dx in the same pass: the gradient that reaches x
-    /// past the norm.
+    /// Computes the gradients from the values that the forward saved. `residual_grad` (R, N), the gradient that reaches x without the norm, is
+    /// added to dx in the same pass.
     pub fn backward(
         &self,
         job: &'static Variants,
@@ -140,24 +139,24 @@ impl Rows<'_> {
     }
 }
 
-/// How [`ROWS`] shares rows out.
+/// Division of rows in [`ROWS`].
 struct Share {
     n: usize,
     /// Elements of a 16-byte vector.
     lanes: usize,
-    /// Items of a row: a power of two up to 32, then a multiple of it.
+    /// Items per row: a power of two up to 32, or a multiple of 32.
     items: usize,
-    /// Rows of a group.
+    /// Rows per group.
     rows: usize,
 }
 
 impl Share {
-    /// `None` where rows are not whole vectors, or too long for the registers of a group.
+    /// Returns the division, or `None` if rows are not whole vectors or are too long for the registers of a group.
     fn of(kernel: &'static Kernel, x: &Tensor, group: Option<usize>) -> Option<Self> {
         let (device, (_, n)) = (x.device(), x.shape().rows_cols());
         let value = |name| Tuning::value(device, kernel, 0, name);
         let lanes = 16 / x.dtype().size();
-        // No look at tuned values where they have no part: the tuner would try them.
+        // Tuned values are read only if they are used; the tuner would otherwise try them.
         if !kernel.runs_on(device.capabilities()) || n == 0 || !n.is_multiple_of(lanes) {
             return None;
         }
@@ -185,7 +184,7 @@ impl Share {
             .define("WG", self.items * self.rows)
             .define("NVIDIA", device.capabilities().sm() >= Some(80))
     }
-    /// As many groups as a device runs at once, each walking over its rows.
+    /// Returns the number of groups that a device runs at once; each processes several rows.
     fn groups(&self, kernel: &'static Kernel, device: &Device, rows: usize) -> usize {
         let resident = Tuning::value(device, kernel, 0, "RESIDENT") / (self.items * self.rows);
         let units = device.capabilities().compute_units.max(1) as usize;
@@ -193,7 +192,7 @@ impl Share {
     }
 }
 
-/// Blocks of rows in the backward; each adds up its rows' share of the parameters' gradients by itself.
+/// Returns the blocks of rows in the backward. Each sums its rows' part of the parameters' gradients separately.
 fn blocks(device: &Device, rows: usize, n: usize) -> usize {
     if device.capabilities().is_cpu() {
         return sum_parts(device, rows * n).min(rows.max(1));
@@ -201,10 +200,10 @@ fn blocks(device: &Device, rows: usize, n: usize) -> usize {
     rows.div_ceil(4).clamp(1, 8 * device.capabilities().compute_units as usize)
 }
 
-/// Items of the group that adds the blocks' shares up: 8 vectors side by side, so that a narrow row still makes many groups.
+/// Items of the group that adds the blocks' parts: 8 adjacent vectors, so that a narrow row still gives many groups.
 const COLUMNS_GROUP: usize = 256;
 
-/// Lays `norm_bwd_params` over `n` columns.
+/// Sets the groups of `norm_bwd_params` for `n` columns.
 fn columns(kernel: &'static Kernel, device: &Device, launch: Launch<'static>, n: usize) -> Launch<'static> {
     let vectors = n.div_ceil(Tuning::value(device, kernel, 0, "VW"));
     if device.capabilities().is_cpu() {
@@ -224,7 +223,7 @@ mod tests {
     use crate::random::Generator;
     use crate::suite::test_device;
 
-    /// y and the gradients of all inputs; with an odd number of rows those of a norm that the residual stream passes.
+    /// Computes y and the gradients of all inputs; with an odd number of rows, those of a norm with a residual gradient.
     fn results(center: bool, [x, gamma, beta]: &[Tensor; 3], dy: &Tensor) -> Vec<Vec<f32>> {
         let inputs = [x, gamma, beta];
         inputs.iter().for_each(|input| input.set_grad(None));
@@ -245,8 +244,8 @@ mod tests {
         [y.to_vec().unwrap()].into_iter().chain(grads.map(|g| g.to_vec().unwrap())).collect()
     }
 
-    /// The suite runs the variant that the device prefers; this compares the others with it: one item a row, several rows
-    /// a hardware group, several hardware groups a row, sums that are folded first, ends of rows, rows without a vector.
+    /// Compares the other variants with the one that the device prefers, which the suite tests. Covers one item per row, several rows per hardware
+    /// group, several hardware groups per row, sums that are folded first, row ends, and rows shorter than a vector.
     #[test]
     fn variants_agree() {
         let device = test_device().unwrap();
@@ -261,7 +260,7 @@ mod tests {
         ];
         let widths: &[usize] = match device.settings().exact_memory {
             _ if device.capabilities().is_cpu() => &[],
-            // Under a sanitizer: hours for the wide ones.
+            // A sanitizer would take hours for the wide ones.
             true => &[1, 75],
             false => &[1, 8, 37, 75, 768, 1000, 1024, 1600, 4096, 5120],
         };

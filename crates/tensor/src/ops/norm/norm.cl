@@ -1,20 +1,20 @@
-/* Normalisation of rows of N, CENTER 1 (layer norm): y = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(variance + eps);
- * CENTER 0 (root mean square): y = x * rstd * gamma, rstd = 1 / sqrt(mean(x²) + eps).
+/* Normalization of rows of N, CENTER 1 (layer norm): y = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(variance + eps); CENTER 0 (root mean
+ * square): y = x * rstd * gamma, rstd = 1 / sqrt(mean(x²) + eps).
  *
  * x, y, dy, dx (R, N) T; gamma, beta, dgamma, dbeta (N) T; mean, rstd (R) float; part_gamma, part_beta (P, N) float.
- * Arguments in brackets below exist where CENTER is 1. Work-group p owns block p of the rows.
+ * Arguments in brackets below exist if CENTER is 1. Work-group p owns block p of the rows.
  * norm_fwd(x, gamma, [beta], y, [mean], rstd, rows, n, eps)
- *     three passes a row: mean, squared distances from it, result. The cache serves the later ones, and the variance stays
- *     exact where the mean is large.
+ *     three passes per row: mean, squared distances from it, result. The cache serves the later ones, and the variance stays
+ *     exact if the mean is large.
  * norm_bwd(x, gamma, dy, [residual_grad], [mean], rstd, dx, part_gamma, [part_beta], rows, n)
- *     two passes a row: sums, then dx, with RESIDUAL_GRAD 1 plus residual_grad (R, N) T, the gradient that comes to x by another way, while the row's terms of dgamma and dbeta are added to slice p of the parts, which
- *     stays in the cache: x and dy are read from memory once.
+ *     two passes per row: sums, then dx. With RESIDUAL_GRAD 1, residual_grad (R, N) T, the gradient that reaches x without the norm, is added to dx.
+ *     The row's terms of dgamma and dbeta are added to slice p of the parts, which stays in the cache: x and dy are read from memory once.
  * norm_bwd_params(part_gamma, [part_beta], dgamma, [dbeta], parts, n)
- *     item (i, y) of a group owns VW columns i and slices y, y + Y, …; the Y sums join in a fixed tree.
+ *     item (i, y) of a group owns VW columns i and slices y, y + Y, …; the Y sums are added in a fixed tree.
  * Tuned: WG (1 on CPUs), VW. Sums are float.
  *
- * Design: two-pass variance (Chan, Golub and LeVeque 1983); partial sums of the parameters' gradients by block of rows and a second kernel,
- * as in Apex's layer norm.
+ * Design: two-pass variance (Chan, Golub and LeVeque 1983); partial sums of the parameters' gradients by block of rows and a second kernel, as
+ * in Apex's layer norm.
  * Ceiling: x read and y written once: 4.8 TB/s on an H200. Reached: 1.7, backward 1.5; by norm_rows 3.7 and 3.8 (f32), in a GPT-2 step 3.6 and 3.2.
  */
 #ifndef CENTER
@@ -24,7 +24,7 @@
 #define RESIDUAL_GRAD 0
 #endif
 
-/* This item's share of sum(x), and of sum((x - m)²). */
+/* Returns this item's part of sum(x), and of sum((x - m)²). */
 static inline float share_sum(__global const T *x, ulong n) {
   const ulong step = WG * VW;
   FV a = (FV)(0.0f), b = a, c = a, d = a;
@@ -63,7 +63,8 @@ static inline float share_squares(__global const T *x, ulong n, float m) {
   return sum;
 }
 
-/* sum / n, rounded about once: GPUs' division may be 2.5 ulp off, and a row of equal elements multiplies that by 1 / sqrt(eps). */
+/* Returns sum / n, rounded about once. Divisions on GPUs may be off by 2.5 ulp, and in a row of equal elements 1 / sqrt(eps) multiplies this
+ * error. */
 static inline float mean_of(float sum, float n) {
   const float mean = sum / n;
   return fma(fma(-mean, n, sum), 1.0f / n, mean);
@@ -101,8 +102,8 @@ __kernel void norm_fwd(__global const T *restrict x, __global const T *restrict 
   }
 }
 
-/* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma and xhat = (x - mean) * rstd; without mean(g) where
- * CENTER is 0. dgamma = sum(dy * xhat), dbeta = sum(dy). */
+/* Computes dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma and xhat = (x - mean) * rstd, without mean(g) if CENTER is 0.
+ * dgamma = sum(dy * xhat), dbeta = sum(dy). */
 __kernel void norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __global const T *restrict dy,
 #if RESIDUAL_GRAD
                        __global const T *restrict residual_grad,

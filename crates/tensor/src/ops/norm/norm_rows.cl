@@ -1,21 +1,20 @@
-/* The norms of norm.cl (formulas, shapes and arguments are there) for GPUs: a row lives in the registers of its items.
+/* The norms of norm.cl, which has the formulas, shapes and arguments, for GPUs: a row is held in the registers of its items.
  *
- * N is a define, a multiple of VW; the argument n is not looked at. VW elements are 16 bytes of T. ITEMS neighbouring items own
- * a row: item l its vectors l, l + ITEMS, …, K of them. A group of WG = ITEMS * ROWS items holds ROWS rows and walks on by
- * the rows of all groups. Each tensor is read once, by loads of 16 bytes; the next row is asked for before this one is
- * summed, since memory needs about 30 KiB on their way in each compute unit. The mean and the squared distances from it both
- * come from the registers: the variance stays exact.
+ * N is a define, a multiple of VW; the argument n is ignored. VW elements are 16 bytes of T. ITEMS adjacent items own a row: item l its vectors
+ * l, l + ITEMS, …, K of them. A group of WG = ITEMS * ROWS items holds ROWS rows and advances by the rows of all groups. Each tensor is read
+ * once, by loads of 16 bytes. The next row is loaded before this one is summed, since memory needs about 30 KiB in flight per compute unit. The
+ * mean and the squared distances from it are both computed from registers, so the variance stays exact.
  * norm_fwd         y, mean, rstd
- * norm_bwd         dx (RESIDUAL_GRAD 1: plus residual_grad); each item adds the terms of dgamma and dbeta of its columns up over all its rows, the group's rows join
- *                  in order and are written once, as slice p of the parts
- * norm_bwd_params  item (i, y) of a group owns 4 columns i and slices y, y + Y, …; the Y sums join in a fixed tree
- * ROWS_AHEAD rows are asked for before they are loaded (backward, NVIDIA): lines on their way to the last cache take no registers.
- * NVIDIA 1 adds a hardware group's items up by shuffles (sm_70) and rounds to bf16 by one instruction (sm_80), both written in
- * PTX; otherwise local memory and barriers. Sums are float.
+ * norm_bwd         dx (RESIDUAL_GRAD 1: plus residual_grad); each item sums the terms of dgamma and dbeta of its columns over all its rows. The
+ *                  group's rows are added in order and are written once, as slice p of the parts
+ * norm_bwd_params  item (i, y) of a group owns 4 columns i and slices y, y + Y, …; the Y sums are added in a fixed tree
+ * ROWS_AHEAD rows are prefetched before they are loaded (backward, NVIDIA): lines on their way to the last-level cache take no registers. NVIDIA
+ * 1 adds a hardware group's items by shuffles (sm_70) and rounds to bf16 by one instruction (sm_80), both written in PTX. Otherwise local memory
+ * and barriers are used. Sums are float.
  *
  * Design: a persistent kernel with rows in registers, as in Apex's FastLayerNorm; two-pass variance (Chan, Golub and LeVeque 1983).
  * Ceiling: x read and y written once, in the backward x, dy and dx. H200, rows of 768 in bf16, 65536 of them: 3.7 and 3.5 of 4.8 TB/s, 2.7 with
- * RESIDUAL_GRAD; 16384 of them, the parameters' sums in a second launch: 3.6 and 2.5.
+ * RESIDUAL_GRAD; 16384 of them, with the parameters' sums in a second launch: 3.6 and 2.5.
  */
 #ifndef CENTER
 #define CENTER 1
@@ -29,7 +28,7 @@
 #define ROWS 8
 #endif
 #define K ((N + ITEMS * VW - 1) / (ITEMS * VW))
-/* Only the last vector of an item may lie past the row's end. */
+/* Only the last vector of an item may be past the row's end. */
 #define OWNS(k) ((k) + 1 < K || N % (ITEMS * VW) == 0 || ((k) * ITEMS + l) * VW < N)
 
 #if NVIDIA
@@ -39,26 +38,26 @@
 #define JOINED 1
 #define SUMS ITEMS
 #endif
-/* Sums that every item reads; more are first brought to as many. */
+/* Sums that every item reads. If there are more, they are first folded to this number. */
 #define FOLDED 16
 #define READ_SUMS (SUMS > FOLDED ? FOLDED : SUMS)
 /* Bytes of a cache line. */
 #define LINE 128
-/* Rows of its own that a group's backward asks for ahead of those that it loads. */
+/* Rows that a group's backward prefetches ahead of those that it loads. */
 #ifndef ROWS_AHEAD
 #define ROWS_AHEAD 0
 #endif
 /* Items of a group of norm_bwd_params. */
 #define ADDERS 256
 
-/* Item l's vectors of row p of T; zeros where there is no row. */
+/* Loads item l's vectors of row p of T; zeros if there is no row. */
 static inline void load_row(uint4 *to, __global const T *p, uint l, bool there) {
 #pragma unroll
   for (uint k = 0; k < K; k++)
     to[k] = there && OWNS(k) ? ((__global const uint4 *)p)[k * ITEMS + l] : (uint4)(0u);
 }
 
-/* Asks for item l's lines of row p to be brought into the last cache: that takes no registers, unlike a row that is loaded ahead. */
+/* Prefetches item l's lines of row p to the last-level cache. Unlike loading a row ahead, this takes no registers. */
 static inline void ask_row(__global const T *p, uint l, bool there) {
 #if NVIDIA && ROWS_AHEAD
 #pragma unroll
@@ -68,7 +67,7 @@ static inline void ask_row(__global const T *p, uint l, bool there) {
 #endif
 }
 
-/* Ends what the compiler knows of v: it would keep the floats of packed vectors where the vectors are half as many registers. */
+/* Hides the origin of v from the compiler. It would otherwise keep the floats of packed vectors, which take twice the registers of the vectors. */
 static inline uint4 forget(uint4 v) {
 #if NVIDIA
   uint x = v.x, y = v.y, z = v.z, w = v.w;
@@ -78,7 +77,7 @@ static inline uint4 forget(uint4 v) {
   return v;
 }
 
-/* The sum over a row's items, the same bits in each of them; every item of the group comes here. */
+/* Returns the sum over a row's items, with the same bits in each of them; every item of the group must call it. */
 static inline float2 row_sum(float2 v, __local float2 *s, uint l) {
 #if NVIDIA
 #pragma unroll
@@ -109,7 +108,8 @@ static inline float2 row_sum(float2 v, __local float2 *s, uint l) {
   return v;
 }
 
-/* sum / n, rounded about once: GPUs' division may be 2.5 ulp off, and a row of equal elements multiplies that by 1 / sqrt(eps). */
+/* Returns sum / n, rounded about once. Divisions on GPUs may be off by 2.5 ulp, and in a row of equal elements 1 / sqrt(eps) multiplies this
+ * error. */
 static inline float mean_of(float sum, float n) {
   const float mean = sum / n;
   return fma(fma(-mean, n, sum), 1.0f / n, mean);
@@ -194,8 +194,8 @@ static inline void join_rows(__local FV *s, FV v, __global float *to, bool owns)
 #endif
 }
 
-/* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma and xhat = (x - mean) * rstd; without mean(g) where
- * CENTER is 0. dgamma = sum(dy * xhat), dbeta = sum(dy). */
+/* Computes dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma and xhat = (x - mean) * rstd, without mean(g) if CENTER is 0.
+ * dgamma = sum(dy * xhat), dbeta = sum(dy). */
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __global const T *restrict dy,
 #if RESIDUAL_GRAD
@@ -234,7 +234,7 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
   }
 #if CENTER
 #define LOAD_MEAN(at) next_m = there ? mean[at] : 0.0f;
-/* The difference first: x * r - m * r cancels where the mean is many deviations away from 0. */
+/* The difference comes first: x * r - m * r would cancel if the mean is many deviations away from 0. */
 #define XHAT(x) (((x) - m) * r)
 #else
 #define LOAD_MEAN(at)
@@ -253,7 +253,7 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
     const float m = next_m;
 #endif
 #if RESIDUAL_GRAD
-    /* Asked for before the sums are made, where that leaves registers: longer rows spilled. */
+    /* Loaded before the sums are computed, if enough registers are left: longer rows spilled. */
     uint4 residual_grads[K];
     if (SUMS == 1) load_row(residual_grads, residual_grad + row * N, l, row < rows);
 #endif
@@ -314,7 +314,7 @@ static inline void store_columns(__global T *p, float4 v) {
   ST(p, 3, v.w);
 }
 
-/* The sums of 4 columns: of dgamma, and behind them of dbeta. */
+/* The sums of 4 columns: of dgamma, then of dbeta. */
 #if CENTER
 typedef float8 COLUMNS;
 #else

@@ -1,4 +1,4 @@
-//! Parameters that share a buffer, and the flat moments and master weights beside it.
+//! Parameters that share a buffer, and their flat moments and master weights.
 
 use super::{Entry, LANES};
 use crate::ops::prelude::*;
@@ -6,36 +6,36 @@ use netcl_device::Buffer;
 use netcl_device::version::Version;
 use netcl_kernel::Launch;
 
-/// The parameters of one type within one buffer, be they views of it or windows.
+/// The parameters of one type within one buffer, as views or windows of it.
 pub(super) struct Arena {
-    /// The buffer that no other holds, from its start.
+    /// The whole buffer, from its start.
     whole: Tensor,
     pub dtype: DType,
-    /// The parameters that follow each other, in order.
+    /// The parameters in runs of adjacent ones, in order.
     stretches: Vec<Stretch>,
     /// f32 weights of f16 and bf16 parameters.
     master: Option<Tensor>,
-    /// Whether the master weights are still to be taken from the parameters.
+    /// Whether the master weights must still be copied from the parameters.
     pub stale: bool,
-    /// Writes of the buffer when an update last wrote it, and the version of each member then.
+    /// The buffer's write counter after the last update, and the version of each member at that time.
     seen: Option<(u64, Vec<Version>)>,
     moments: Vec<Tensor>,
-    /// Numbers of the parameters, by their place.
+    /// Numbers of the parameters, in the order of their positions.
     pub members: Vec<usize>,
 }
 
-/// Elements without gaps but those of alignment, of which moments and master weights are as many in a row.
+/// Adjacent elements with only alignment gaps. Their moments and master weights are contiguous with the same length.
 struct Stretch {
-    /// Where it begins in the buffer.
+    /// First element in the buffer.
     first: usize,
-    /// Where its moments and master weights begin.
+    /// First element of its moments and master weights.
     state: usize,
     count: usize,
 }
 
-/// Elements of a gap that moments have as well; larger ones belong to what is not updated here.
+/// Maximum gap that is included in moments. Larger gaps belong to tensors that are not updated here.
 const GAP: usize = 256;
-/// Bytes from which on moments and master weights have memory of exactly their size: they stay, and size classes take up to an eighth more.
+/// Bytes from which moments and master weights are allocated in their exact size. They live long, and size classes would take up to an eighth more.
 const OWN: usize = 64 << 10;
 
 impl Arena {
@@ -43,11 +43,11 @@ impl Arena {
     pub fn over(entries: &[Entry], moments: usize) -> Result<Vec<Self>> {
         let mut arenas: Vec<Self> = Vec::new();
         for (i, Entry { param, .. }) in entries.iter().enumerate() {
-            let name = param.name().unwrap_or("a parameter without name");
+            let name = param.name().unwrap_or("unnamed parameter");
             check::float("optimizer", name, param)?;
             if !param.is_contiguous() {
                 return Err(Error::shape(format!(
-                    "optimizer: {name} is a view with gaps; give the tensor it is a view of"
+                    "optimizer: {name} is a non-contiguous view; pass the tensor under the view"
                 )));
             }
             let whole = param.storage().whole();
@@ -76,11 +76,11 @@ impl Arena {
             first(param)..first(param) + param.count()
         };
         self.members.sort_by_key(|i| place(*i).start);
-        let name = |i: usize| entries[i].param.name().unwrap_or("a parameter without name");
+        let name = |i: usize| entries[i].param.name().unwrap_or("unnamed parameter");
         for pair in self.members.windows(2) {
             if place(pair[0]).end > place(pair[1]).start {
                 return Err(Error::shape(format!(
-                    "optimizer: {} and {} are the same memory; give it once",
+                    "optimizer: {} and {} share memory; pass only one of them",
                     name(pair[0]),
                     name(pair[1])
                 )));
@@ -92,7 +92,7 @@ impl Arena {
                     last.count = place.end - last.first;
                 }
                 last => {
-                    // Vectors of the state lie as those of the parameters do.
+                    // Vectors of the state are aligned like those of the parameters.
                     let state = last.map_or(0, |last| (last.state + last.count).next_multiple_of(LANES));
                     self.stretches.push(Stretch { first: place.start, state, count: place.len() });
                 }
@@ -103,8 +103,7 @@ impl Arena {
         let device = self.whole.device().clone();
         let flat = || {
             let bytes = elements.checked_mul(DType::F32.size());
-            let bytes =
-                bytes.ok_or_else(|| Error::memory("optimizer: more elements than memory can have"))?;
+            let bytes = bytes.ok_or_else(|| Error::memory("optimizer: more elements than fit in memory"))?;
             if bytes < OWN {
                 return Tensor::zeros(&device, [elements], DType::F32);
             }
@@ -120,7 +119,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Remembers the parameters as an update has left them.
+    /// Records the versions of the parameters after an update.
     pub fn note(&mut self, entries: &[Entry]) {
         if self.master.is_some() {
             let version = |i: &usize| entries[*i].param.storage().version();
@@ -128,7 +127,7 @@ impl Arena {
         }
     }
 
-    /// Master weights of parameters that were written since the last update follow them. An element that is the rounded master weight keeps it.
+    /// Updates the master weights of parameters that were written since the last update. An element that equals its rounded master weight keeps it.
     pub fn follow(&mut self, entries: &[Entry]) -> Result<()> {
         let (Some(master), Some((writes, versions))) = (&self.master, &self.seen) else { return Ok(()) };
         if self.stale || self.whole.storage().writes() == *writes {
@@ -150,7 +149,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Master weights start as the parameters are.
+    /// Initializes the master weights from the parameters.
     pub fn lead(&mut self) -> Result<()> {
         if let Some(master) = self.master.as_ref().filter(|_| self.stale) {
             for Stretch { first, state, count } in &self.stretches {
@@ -162,22 +161,22 @@ impl Arena {
         Ok(())
     }
 
-    /// Where the moments and master weights of a member begin.
+    /// Returns the first element of a member's moments and master weights.
     pub fn place(&self, param: &Tensor) -> usize {
         let at = first(param);
         let stretch = self.stretches.iter().rfind(|stretch| stretch.first <= at);
         stretch.map_or(0, |stretch| stretch.state + at - stretch.first)
     }
 
-    /// Bytes of moments and master weights.
+    /// Returns the bytes of moments and master weights.
     pub fn state_bytes(&self) -> usize {
         self.master.iter().chain(&self.moments).map(|t| t.count() * t.dtype().size()).sum()
     }
 
-    /// Binds p, master, moments to an update of `elements` elements.
+    /// Binds p, master and moments to an update of `elements` elements.
     pub fn bind<'a>(&self, launch: Launch<'a>, elements: usize) -> Launch<'a> {
         let part = |tensor| Part { tensor, elements };
-        // With master weights the parameters are only written.
+        // With master weights, the parameters are only written.
         let launch = match self.master {
             Some(_) => launch.write_base(&part(&self.whole)),
             None => launch.update_base(&part(&self.whole)),
@@ -185,7 +184,7 @@ impl Arena {
         self.master.iter().chain(&self.moments).fold(launch, |launch, t| launch.update_base(&part(t)))
     }
 
-    /// Moments and master weights of one member, in its shape.
+    /// Returns the moments and master weights of one member, in its shape.
     pub fn state(&self, param: &Tensor, names: &[&'static str]) -> Result<Vec<(&'static str, Tensor)>> {
         let start = self.place(param);
         let window = |t: &Tensor| t.slice(0, start..start + param.count())?.reshape(param.shape());
@@ -194,12 +193,12 @@ impl Arena {
     }
 }
 
-/// A parameter's first element in the buffer that no other holds.
+/// Returns a parameter's first element in the whole buffer.
 pub(super) fn first(param: &Tensor) -> usize {
     param.storage().start() / param.dtype().size() + param.layout().offset
 }
 
-/// A buffer bound from its start of which a launch touches this many elements.
+/// A buffer bound from its start, of which a launch accesses `elements` elements.
 pub(super) struct Part<'a> {
     pub tensor: &'a Tensor,
     pub elements: usize,

@@ -1,36 +1,36 @@
-//! What changes from step to step, in a small buffer on the device: learning rate, step, loss scale, clipping, reports.
+//! Values that change from step to step, in a small buffer on the device: learning rate, step, loss scale, clipping, reports.
 
 use crate::ops::prelude::*;
 use netcl_device::driver::Event;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Words of the buffer; places are those of `CONTROL` in the kernel text.
+/// Words of the buffer; the positions are those of `CONTROL` in the kernel.
 const WORDS: usize = REPORTS + RING * 4;
 const STEP: usize = 2;
 const SCALE: usize = 3;
 const REPORTS: usize = 16;
 const RING: usize = 8;
 
-/// Dynamic loss scaling for f16, whose gradients would fall below its smallest number.
+/// Dynamic loss scaling for f16, whose gradients would otherwise underflow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScale {
-    /// The first scale.
+    /// Initial scale.
     pub initial: f32,
-    /// Good steps in a row after which it doubles.
+    /// Consecutive good steps after which the scale doubles.
     pub growth_interval: u32,
 }
 
 impl Default for LossScale {
-    /// PyTorch's: 65536, doubled every 2000 steps.
+    /// Returns PyTorch's defaults: 65536, doubled every 2000 steps.
     fn default() -> Self {
         Self { initial: 65_536.0, growth_interval: 2000 }
     }
 }
 
-/// What a run needs to go on with the same bits.
+/// State that a run needs to continue with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counters {
-    /// Steps done, without those that were skipped.
+    /// Steps done, without skipped steps.
     pub step: u32,
     /// Loss scale; 1 without scaling.
     pub scale: f32,
@@ -38,20 +38,20 @@ pub struct Counters {
     pub good: u32,
 }
 
-/// What a step did.
+/// Results of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepInfo {
-    /// Norm of all gradients before clipping, without the loss scale; 0 when it was not asked for.
+    /// Norm of all gradients before clipping, without the loss scale; 0 if it was not requested.
     pub norm: f32,
     /// Steps done.
     pub step: u32,
-    /// Loss scale this step was made with.
+    /// Loss scale of this step.
     pub scale: f32,
-    /// Whether gradients were not finite under a loss scale, and nothing but the scale changed.
+    /// Whether gradients were not finite under a loss scale, so that only the scale changed.
     pub skipped: bool,
 }
 
-/// A [`StepInfo`] to come. Good for the eight steps after its own.
+/// A future [`StepInfo`]. It can be read until eight later steps were enqueued.
 pub struct Report {
     event: Event,
     memory: Tensor,
@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Waits for its step, not for what was enqueued after it.
+    /// Waits for its step, but not for later commands, and returns its results.
     pub fn read(&self) -> Result<StepInfo> {
         let mut bytes = [0; 16];
         let at = (REPORTS + self.slot * 4) * 4;
@@ -76,9 +76,9 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
 pub(super) struct Control {
     pub memory: Tensor,
     scaling: Option<LossScale>,
-    /// What the host last wrote: bits of the learning rate and of the largest norm.
+    /// Last values that the host wrote: bits of the learning rate and of the largest norm.
     written: [u32; 2],
-    /// Steps enqueued, also those that the device will skip.
+    /// Steps enqueued, including those that the device will skip.
     attempts: AtomicU32,
 }
 
@@ -90,21 +90,21 @@ impl Control {
         Ok(Self { memory, scaling, written: [0; 2], attempts: AtomicU32::new(0) })
     }
 
-    /// Whether there is a loss scale.
+    /// Returns whether there is a loss scale.
     pub fn scales(&self) -> bool {
         self.scaling.is_some()
     }
-    /// Good steps after which the scale doubles; 0 without scaling.
+    /// Returns the good steps after which the scale doubles; 0 without scaling.
     pub fn growth(&self) -> u32 {
         self.scaling.map_or(0, |s| s.growth_interval.max(1))
     }
-    /// The loss scale, one f32.
+    /// Returns the loss scale, one f32.
     pub fn scale(&self) -> Tensor {
         let layout = Layout { offset: SCALE, ..Layout::contiguous(Shape::default()) };
         Tensor::from_parts(self.memory.storage().clone(), layout, DType::F32, None)
     }
 
-    /// Learning rate and largest norm of the next step; uploads only what is new.
+    /// Sets learning rate and largest norm of the next step; uploads them only if they changed.
     pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
         let new = [lr, max_norm.unwrap_or(0.0)].map(|x| (x as f32).to_bits());
         if new != self.written {
@@ -114,14 +114,14 @@ impl Control {
         Ok(())
     }
 
-    /// A step was enqueued.
+    /// Records that a step was enqueued.
     pub fn count(&self) {
         self.attempts.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn report(&self) -> Result<Report> {
         let Some(last) = self.attempts.load(Ordering::Relaxed).checked_sub(1) else {
-            return Err(Error::unsupported("optimizer: no step was made that could be reported"));
+            return Err(Error::unsupported("optimizer: cannot report a step before the first one"));
         };
         let event = self.memory.device().mark()?;
         Ok(Report { event, memory: self.memory.clone(), slot: last as usize % RING })

@@ -1,8 +1,8 @@
-//! Optimizers over all parameters at once, with the gradients' norm, clipping and loss scaling on the device.
+//! Optimizers over all parameters at once. The gradients' norm, clipping and loss scaling are computed on the device.
 //!
-//! Not an op of the tape: a step changes parameters in place. Parameters that are parts of one buffer are updated by one
-//! launch for every 32 of them; moments and f32 master weights of f16 and bf16 parameters are flat buffers beside it. What
-//! changes from step to step lives in a small device buffer, so a step never waits and compiles nothing after the first.
+//! An optimizer is not an operation on the tape: a step changes parameters in place. Parameters within one buffer are updated by one launch per 32
+//! of them. Their moments, and the f32 master weights of f16 and bf16 parameters, are flat buffers. Values that change from step to step are in a
+//! small device buffer, so a step never waits, and compiles nothing after the first one.
 
 mod arena;
 mod control;
@@ -26,23 +26,23 @@ static KERNEL: Kernel = Kernel::new("optimizer", cl_file!("optimizer.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[16_384, 4096])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
 
-/// Gradients a launch takes: `SLOTS` of the kernel text. Their pointers fit the 1024 bytes of arguments every device has.
+/// Gradients per launch: `SLOTS` of the kernel. Their pointers fit in the 1024 bytes of arguments that every device supports.
 const SLOTS: usize = 32;
-/// Elements that every vector width of the kernel divides: where all parts of parameters begin at such, whole vectors are moved.
+/// A multiple of every vector width of the kernel. If all parts of parameters start at multiples of it, whole vectors are moved.
 pub const LANES: usize = 16;
 
-/// A parameter and what is particular to it.
+/// A parameter with its own settings.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// A contiguous float tensor that collects a gradient.
     pub param: Tensor,
     /// Weight decay.
     pub weight_decay: f64,
-    /// Factor on the learning rate.
+    /// Factor of the learning rate.
     pub lr_scale: f64,
 }
 
-/// From sums of squares of the gradients of parameters here to that of all devices; see [`Update::apply_with`].
+/// Function from the sums of squares of the local parameters' gradients to the sum over all devices; see [`Update::apply_with`].
 pub type Total<'a> = dyn FnMut(&[f64]) -> Result<f64> + 'a;
 
 /// Parameters with their moments, and the step over all of them.
@@ -51,25 +51,25 @@ pub struct Update {
     entries: Vec<Entry>,
     arenas: Vec<Arena>,
     control: Control,
-    /// Of the last [`Update::set`].
+    /// Maximum norm of the last [`Update::set`].
     max_norm: Option<f64>,
     plan: Option<Plan>,
-    /// The sum of squares of all gradients, where others have some of them: one f32.
+    /// Sum of squares of all gradients, one f32, if other devices have some of the gradients.
     squares: Option<Tensor>,
     /// Whether master weights follow parameters that are written between steps.
     follows: bool,
 }
 
 impl Update {
-    /// Moments start at zero. Master weights are taken from the parameters at the first step, and from those that anything else than a step
-    /// has written since, before the next step.
+    /// Builds an update over these parameters. Moments start at zero. Master weights are copied from the parameters at the first step. Before a
+    /// later step, those of parameters that were written outside of steps are copied again.
     ///
     /// # Errors
-    /// `Shape` or `DType` for a parameter that is not contiguous floats or occurs twice; `Format` for a hyperparameter out of its bounds;
+    /// `Shape` or `DType` for a parameter that is not contiguous floats or occurs twice; `Format` for an invalid hyperparameter;
     /// `Memory`.
     pub fn new(rule: Arc<dyn Rule>, entries: Vec<Entry>, scale: Option<LossScale>) -> Result<Self> {
         let Some(first) = entries.first() else {
-            return Err(Error::shape("optimizer: there are no parameters to update"));
+            return Err(Error::shape("optimizer: expected at least one parameter"));
         };
         rule.kind().check(&rule.values())?;
         let device = first.param.device().clone();
@@ -79,22 +79,22 @@ impl Update {
         Ok(Self { rule, entries, arenas, control, max_norm: None, plan: None, squares: None, follows: true })
     }
 
-    /// The rule.
+    /// Returns the rule.
     pub fn rule(&self) -> &dyn Rule {
         &*self.rule
     }
-    /// The parameters, in the order they were given.
+    /// Returns the parameters in their given order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// One step from the gradients that the parameters have collected. Enqueues and returns.
+    /// Enqueues one step from the gradients that the parameters have accumulated, and returns.
     ///
-    /// `max_norm`: gradients are scaled down so that the norm of all of them together is at most this, as PyTorch's
-    /// `clip_grad_norm_` does it; 0 or infinity only measures the norm; `None` leaves it out.
+    /// `max_norm`: gradients are scaled down so that their common norm is at most this, as in PyTorch's `clip_grad_norm_`. 0 or infinity only
+    /// measures the norm; `None` does not measure it.
     ///
     /// # Errors
-    /// `Shape` that names a parameter without gradient or with one of another shape; nothing has changed then.
+    /// `Shape` that names a parameter without a gradient or with one of a different shape. Nothing has changed in this case.
     pub fn step(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
         self.entries.iter().try_for_each(|e| collected(&e.param).map(|_| ()))?;
         self.set(lr, max_norm)?;
@@ -103,21 +103,21 @@ impl Update {
         Ok(())
     }
 
-    /// The part of [`Update::step`] that the host does: writes learning rate and largest norm where the device reads them.
+    /// Does the host's part of [`Update::step`]: writes learning rate and largest norm to the device.
     ///
     /// # Errors
-    /// Whatever the upload answers.
+    /// Those of the upload.
     pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
         self.max_norm = max_norm;
         self.follow_parameters()?;
         self.control.set(lr, max_norm)
     }
 
-    /// The part of [`Update::step`] that the device does, from what is in its memory: a captured step holds this alone. Say
-    /// [`Update::count`] for each time it was enqueued.
+    /// Does the device's part of [`Update::step`] with the values in its memory. A captured step contains only this part. Call [`Update::count`]
+    /// each time it was enqueued.
     ///
     /// # Errors
-    /// `Shape` as [`Update::step`].
+    /// `Shape` like [`Update::step`].
     pub fn apply(&mut self) -> Result<()> {
         let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();
@@ -129,12 +129,12 @@ impl Update {
         Ok(())
     }
 
-    /// The same where other devices have other parameters of the same model: `total` gets, for each parameter here in order, the sum of the
-    /// squares of its gradient, and gives that of all parameters of all devices. Clipping and the decision to skip follow it. Waits for
-    /// the gradients, so it cannot be captured.
+    /// Does the same if other devices have other parameters of the same model. `total` gets the sum of squares of the gradient of each local
+    /// parameter, in order, and returns the sum over all parameters of all devices. Clipping and the decision to skip use that sum. The function
+    /// waits for the gradients, so it cannot be captured.
     ///
     /// # Errors
-    /// As [`Update::apply`]; those of `total`.
+    /// Those of [`Update::apply`] and of `total`.
     pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
         if !self.measures() {
             return self.apply();
@@ -152,11 +152,11 @@ impl Update {
         Ok(())
     }
 
-    /// The first part of [`Update::apply`] where others update other parameters of the model: sums the squares of these gradients.
+    /// Does the first part of [`Update::apply`] if other devices update other parameters of the model: sums the squares of these gradients.
     /// [`Update::squares`] reads the sum, [`Update::set_squares`] writes that of all gradients, and [`Update::apply_measured`] does the rest.
     ///
     /// # Errors
-    /// `Shape` as [`Update::step`].
+    /// `Shape` like [`Update::step`].
     pub fn measure(&mut self) -> Result<()> {
         let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();
@@ -167,27 +167,27 @@ impl Update {
         Ok(())
     }
 
-    /// The sum of squares of the gradients that were [measured](Update::measure) last. Waits for it.
+    /// Returns the sum of squares of the gradients that were last [measured](Update::measure). Waits for it.
     ///
     /// # Errors
-    /// `Internal` where nothing was measured; the device's.
+    /// `Internal` if nothing was measured; errors of the device.
     pub fn squares(&self) -> Result<f64> {
         let plan = self.plan.as_ref().ok_or_else(|| Error::internal("optimizer: nothing was measured"))?;
         Ok(plan.partial.to_vec()?.iter().map(|sum| f64::from(*sum)).sum())
     }
 
-    /// Writes the sum of squares of all gradients, those of others too, for [`Update::apply_measured`].
+    /// Writes the sum of squares of all gradients, including those of other devices, for [`Update::apply_measured`].
     ///
     /// # Errors
-    /// Whatever the upload answers.
+    /// Those of the upload.
     pub fn set_squares(&mut self, sum: f64) -> Result<()> {
         self.total()?.set_f32(&[sum as f32])
     }
 
-    /// The second part of [`Update::apply`], after [`Update::measure`]: with the norm that [`Update::set_squares`] gave.
+    /// Does the second part of [`Update::apply`], after [`Update::measure`], with the norm from [`Update::set_squares`].
     ///
     /// # Errors
-    /// `Shape` as [`Update::step`].
+    /// `Shape` like [`Update::step`].
     pub fn apply_measured(&mut self) -> Result<()> {
         let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();
@@ -216,13 +216,13 @@ impl Update {
         Ok(self.squares.insert(made).clone())
     }
 
-    /// Sums of squares of the gradients, one a work-group; how many there are.
+    /// Computes sums of squares of the gradients, one per work-group, and returns their number.
     fn norms(&self, plan: &Plan, grads: &[Tensor]) -> Result<usize> {
         plan.batches.iter().try_for_each(|batch| self.norm(plan, batch, grads))?;
         Ok(plan.batches.iter().map(|batch| batch.groups).sum())
     }
 
-    /// The step, with a norm whose square is the sum of `parts` numbers.
+    /// Enqueues the step, with a norm whose square is the sum of `parts` numbers.
     fn change(&mut self, plan: &Plan, grads: &[Tensor], (squares, parts): (&Tensor, usize)) -> Result<()> {
         if let Some(batch) = plan.batches.first() {
             self.prepare(plan, batch, (squares, parts))?;
@@ -239,14 +239,14 @@ impl Update {
         self.arenas.iter_mut().try_for_each(|arena| arena.follow(&self.entries))
     }
 
-    /// Says that nothing but steps and [`Update::take_master`] changes parameters: steps do not look for other writes. Ranks that exchange
-    /// parameters write them by the same commands as anybody.
+    /// Declares that only steps and [`Update::take_master`] change the parameters, so that steps do not check for other writes. Use this if ranks
+    /// exchange parameters, since these writes look like any other writes.
     pub fn owns_parameters(&mut self) {
         self.follows = false;
     }
 
-    /// What outlives a step: master weights taken from the parameters, and the plan for these gradients. Made now even where the step
-    /// is only captured: the next step finds it done, whether or not the captured one ever runs.
+    /// Prepares state that persists between steps: master weights copied from the parameters, and the plan for these gradients. It runs immediately
+    /// even during capture. The next step then finds it done, whether or not the captured step ever runs.
     fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<Plan> {
         device.outside_capture(|| {
             self.follow_parameters()?;
@@ -255,10 +255,10 @@ impl Update {
         })
     }
 
-    /// Makes what steps keep besides moments, from gradients of the types that steps will have; changes no parameter.
+    /// Prepares the state of steps except moments, from gradients of the types of later steps. Changes no parameter.
     ///
     /// # Errors
-    /// As [`Update::step`].
+    /// Those of [`Update::step`].
     pub fn prepare_plan(&mut self) -> Result<()> {
         let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();
@@ -267,44 +267,44 @@ impl Update {
         Ok(())
     }
 
-    /// A step was enqueued: the next [`Update::report`] is its.
+    /// Records that a step was enqueued. The next [`Update::report`] refers to it.
     pub fn count(&self) {
         self.control.count();
     }
 
-    /// Gradients of `loss`, multiplied by the loss scale where there is one; a step divides them by it again.
+    /// Computes the gradients of `loss`, multiplied by the loss scale if there is one; a step divides them by it again.
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         if !self.control.scales() {
             return loss.backward();
         }
-        // A copy: a step changes the scale while gradients may still share the memory of this one.
+        // A copy: a step changes the scale while gradients may still share its memory.
         loss.backward_with(&map("x0", &[&self.control.scale()], &[], loss.shape(), loss.dtype())?)
     }
 
-    /// What the last step did, to be read when it is done.
+    /// Returns a report of the last step, which can be read when the step is done.
     pub fn report(&self) -> Result<Report> {
         self.control.report()
     }
-    /// Steps done and the loss scale's state. Waits for the device.
+    /// Returns the steps done and the state of the loss scale. Waits for the device.
     pub fn counters(&self) -> Result<Counters> {
         self.control.counters()
     }
-    /// Sets what [`Update::counters`] gives.
+    /// Sets the values that [`Update::counters`] returns.
     pub fn set_counters(&mut self, counters: Counters) -> Result<()> {
         self.control.set_counters(counters)
     }
-    /// The moments of parameter `i` and, where it has them, its master weights, by name: windows of its shape, f32.
+    /// Returns the moments of parameter `i` and its master weights, if it has them, by name: f32 windows of its shape.
     pub fn state(&self, i: usize) -> Result<Vec<(&'static str, Tensor)>> {
         let arena = self.arenas.iter().find(|a| a.members.contains(&i));
         let arena = arena.ok_or_else(|| Error::internal(format!("optimizer: no parameter {i}")))?;
         arena.state(&self.entries[i].param, self.rule.state())
     }
-    /// Bytes of moments and master weights.
+    /// Returns the bytes of moments and master weights.
     pub fn state_bytes(&self) -> usize {
         self.arenas.iter().map(Arena::state_bytes).sum()
     }
-    /// Says whether the next step first takes the master weights from the parameters: true after parameters were
-    /// overwritten, false after [`Update::state`] was.
+    /// Sets whether the next step first copies the master weights from the parameters: true after parameters were overwritten, false after
+    /// [`Update::state`] was.
     pub fn take_master(&mut self, from_parameters: bool) {
         for arena in &mut self.arenas {
             arena.stale = from_parameters;
@@ -345,15 +345,15 @@ impl Update {
     }
 }
 
-/// The collected gradient of a parameter, without gaps.
+/// Returns the accumulated gradient of a parameter, contiguous.
 fn gradient(param: &Tensor) -> Result<Tensor> {
     let grad = collected(param)?;
     if grad.is_contiguous() { Ok(grad) } else { grad.detach().contiguous() }
 }
 
-/// The collected gradient of a parameter, if it is one that a step takes.
+/// Returns the accumulated gradient of a parameter, if a step can use it.
 fn collected(param: &Tensor) -> Result<Tensor> {
-    let name = param.name().unwrap_or("a parameter without name");
+    let name = param.name().unwrap_or("unnamed parameter");
     let grad = param.grad().ok_or_else(|| {
         Error::shape(format!(
             "optimizer: {name} {} has no gradient: the loss does not depend on it, or backward has not run; leave it out of \

@@ -1,27 +1,27 @@
-/* optimizer: one step of an optimizer over many parameters at once, the norm of all gradients, and what steps share.
+/* optimizer: one step of an optimizer over many parameters at once, the norm of all gradients, and the values that all elements of a step share.
  *
- * p            parameters, T: windows of one buffer. master: the same in float where T is narrower; it leads, p is its rounding.
+ * p            parameters, T: windows of one buffer. master: the same in float if T is narrower; it is updated, and p is its rounding.
  * m, v, w      state of the optimizer, float.
- * table        one row of ROW ulongs a parameter: START its first element in p, GRAD the first element of its gradient in
+ * table        one row of ROW ulongs per parameter: START its first element in p, GRAD the first element of its gradient in
  *              the gradient's buffer, LENGTH elements, FIRST number of its first work-group, STATE its first element in
  *              master and state, HYPER weight decay and learning-rate factor (two floats).
- * g0 … g31     gradients, G: that of row `first` + k is gk. Arguments from `count` on repeat the last and are not read.
- * control      uints that outlive a step, floats by their bits: see CONTROL below. The host writes LR and MAX_NORM.
+ * g0 … g31     gradients, G: gk is that of row `first` + k. Arguments from `count` on repeat the last one and are not read.
+ * control      uints that persist between steps, floats as their bits: see CONTROL below. The host writes LR and MAX_NORM.
  *
- * Work-group w owns CHUNK neighbouring elements of one parameter, so nothing is written twice and no group spans two.
+ * Work-group w owns CHUNK adjacent elements of one parameter. No element is written twice, and no group spans two parameters.
  * optimizer_norm     partial[at + w] = sum of squares of the group's gradient elements. Float, in a fixed order.
  * optimizer_prepare  one group: norm = sqrt(sum of partial) / scale, clip = min(1, max_norm / (norm + 1e-6)), coefficient =
  *                    clip / scale, bias corrections 1 / (1 - beta^t) as -1 / expm1(t log beta), which keeps the digits that
  *                    1 - 0.999f loses. growth > 0: loss scaling; a norm that is not finite skips the step and halves the
  *                    scale, `growth` good steps in a row double it.
- * optimizer_update   g = coefficient * gradient, then `advance` of the optimizer's text in rules/, with lr and decay of the row.
- * Defines: RULE (the optimizer's text), STATES (its arrays of state, 0 … 3), DTYPE of p, GTYPE of gradients, ALIGNED: START, STATE
- * and GRAD of all rows are multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there.
+ * optimizer_update   g = coefficient * gradient, then `advance` of the optimizer's source in rules/, with lr and decay of the row.
+ * Defines: RULE (the optimizer's number), STATES (its arrays of state, 0 … 3), DTYPE of p, GTYPE of gradients, ALIGNED: START, STATE
+ * and GRAD of all rows are multiples of VW, so that GPUs move whole vectors; vload guarantees no alignment and is split there.
  * Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
  *
- * Design: all parameters in one launch by a table of chunks, as Apex's multi_tensor_apply; loss scaling (Micikevicius et
+ * Design: all parameters in one launch by a table of chunks, like Apex's multi_tensor_apply; loss scaling (Micikevicius et
  * al. 2017, arXiv:1710.03740).
- * Ceiling: each parameter's state read and written once: with AdamW 28 bytes in f32. H200, GPT-2 in bf16: 0.96 ms for 124 million.
+ * Ceiling: each parameter's state read and written once: with AdamW 28 bytes per parameter in f32. H200, GPT-2 in bf16: 0.96 ms for 124 million.
  */
 #ifndef GTYPE
 #define GTYPE DTYPE
@@ -98,7 +98,7 @@ typedef ushort G;
 #define PICK(k) \
   case k: g = g##k; break;
 
-/* Of rows first … first + count - 1, the one whose groups hold `group`. */
+/* Returns the row among first … first + count - 1 that contains work-group `group`. */
 static inline uint row_of(__global const ulong *table, uint first, uint count, ulong group) {
   uint low = first, high = first + count;
   while (high - low > 1) {
@@ -109,7 +109,7 @@ static inline uint row_of(__global const ulong *table, uint first, uint count, u
   return low;
 }
 
-/* Row of this group, its gradient from the parameter's first element on, and the group's elements [begin, end). */
+/* Finds the row of this group, its gradient from the parameter's first element on, and the group's elements [begin, end). */
 #define FIND_GROUP                                                          \
   const uint at_row = row_of(table, first, count, get_group_id(0));         \
   __global const ulong *row = table + (ulong)at_row * ROW;                  \
@@ -126,7 +126,7 @@ __kernel void optimizer_norm(__global float *restrict partial, ulong at, __globa
   FV a = (FV)(0.0f), b = (FV)(0.0f);
   ulong i = begin + get_local_id(0) * VW;
 #if WG > 1
-  /* Four loads on their way: a warp's share of the bandwidth times the latency. */
+  /* Four loads in flight: a warp's share of the bandwidth times the latency. */
   for (; i + (3 * WG + 1) * VW <= end; i += 4 * WG * VW) {
     const FV x = LDGV(g, i), y = LDGV(g, i + WG * VW), z = LDGV(g, i + 2 * WG * VW), w = LDGV(g, i + 3 * WG * VW);
     a = fma(z, z, fma(x, x, a));
@@ -158,7 +158,7 @@ __kernel void optimizer_prepare(__global uint *restrict control, __global const 
 
   const float scale = as_float(control[SCALE]), max_norm = as_float(control[MAX_NORM]);
   const float norm = sqrt(sum) / scale, ratio = max_norm / (norm + 1e-6f);
-  /* A NaN goes through to the parameters, where it is seen, as it does in PyTorch. */
+  /* A NaN propagates to the parameters, where it becomes visible, as in PyTorch. */
   const float clip = max_norm > 0.0f && !(ratio >= 1.0f) ? ratio : 1.0f;
   const uint skip = growth > 0 && !(sum <= FLT_MAX);
   const uint step = control[STEP] + 1 - skip, good = control[GOOD] + 1;
@@ -181,7 +181,7 @@ __kernel void optimizer_prepare(__global uint *restrict control, __global const 
   control[ATTEMPT] = attempt + 1;
 }
 
-/* Arguments that a variant has. */
+/* Arguments that only some variants have. */
 #if DTYPE == 0
 #define LEAD(p) (p)
 #define MASTER_ARGUMENT

@@ -1,24 +1,24 @@
-//! Which gradients go into which launch. Made again only when a gradient's type or place in its buffer changes.
+//! Assignment of gradients to launches. It is rebuilt only if a gradient's type or offset in its buffer changes.
 
 use super::arena::{Arena, Part, first};
 use super::{Entry, KERNEL, LANES, SLOTS};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
-/// Words of a row of the table: `ROW` of the kernel text.
+/// Words per row of the table: `ROW` of the kernel.
 const ROW: usize = 6;
 
 pub(super) struct Plan {
-    /// Type and offset of every gradient: what the plan was made for.
+    /// Type and offset of every gradient, for which the plan was made.
     key: Vec<(DType, usize)>,
     pub batches: Vec<Batch>,
-    /// One row a parameter, in the order of the batches.
+    /// One row per parameter, in the order of the batches.
     table: Tensor,
-    /// Sums of squares, one a work-group of all batches.
+    /// Sums of squares, one per work-group of all batches.
     pub partial: Tensor,
-    /// Elements a work-group.
+    /// Elements per work-group.
     pub chunk: usize,
-    /// Partial sums of each parameter: its number, and how many, in their order.
+    /// The number of each parameter and of its partial sums, in their order.
     groups: Vec<(usize, usize)>,
 }
 
@@ -29,23 +29,23 @@ pub(super) struct Batch {
     pub dtype: DType,
     /// Numbers of the parameters.
     members: Vec<usize>,
-    /// Its first row of the table.
+    /// First row of the table.
     first: usize,
-    /// Whether everything starts at whole vectors of [`LANES`]; not asked on CPUs, which load from anywhere.
+    /// Whether everything starts at multiples of [`LANES`]; always false on CPUs, which load from any address.
     pub aligned: bool,
     pub groups: usize,
-    /// Its first partial sum.
+    /// First partial sum.
     pub part: usize,
     pub elements: usize,
 }
 
 impl Plan {
-    /// Whether it was made for gradients like these.
+    /// Returns whether the plan was made for gradients like these.
     pub fn fits(&self, grads: &[Tensor]) -> bool {
         grads.iter().map(|g| (g.dtype(), g.layout().offset)).eq(self.key.iter().copied())
     }
 
-    /// `last` if it still fits.
+    /// Returns `last` if it still fits, otherwise a new plan.
     pub fn renew(last: Option<Self>, entries: &[Entry], arenas: &[Arena], grads: &[Tensor]) -> Result<Self> {
         match last {
             Some(plan) if plan.fits(grads) => Ok(plan),
@@ -100,12 +100,12 @@ impl Plan {
         }
         let parts = batches.last().map_or(0, |b| b.part + b.groups);
         let partial = Tensor::empty(device, [parts], DType::F32)?;
-        // Words of 8 bytes travel as pairs of 4: no tensor holds them otherwise.
+        // 8-byte words are uploaded as pairs of 4-byte words, since no tensor type has 8 bytes.
         let table = Tensor::from_u32(device, [2 * table.len()], bytemuck::cast_slice(&table))?;
         Ok(Self { key, batches, table, partial, chunk, groups: of_params })
     }
 
-    /// The sum of the partial sums of each of `count` parameters. Waits for the device.
+    /// Returns the sum of the partial sums of each of `count` parameters. Waits for the device.
     pub fn sums(&self, count: usize) -> Result<Vec<f64>> {
         let (partial, mut sums) = (self.partial.to_vec()?, vec![0.0; count]);
         let mut left = partial.iter();
@@ -117,7 +117,7 @@ impl Plan {
 }
 
 impl Batch {
-    /// Names what the update changes: an arena may hold parameters that others train.
+    /// Declares the parameters that the update changes: an arena may hold others that are not updated here.
     pub fn changes<'a>(&self, launch: Launch<'a>, entries: &[Entry]) -> Launch<'a> {
         self.members.iter().fold(launch, |launch, i| launch.changes(entries[*i].param.storage()))
     }

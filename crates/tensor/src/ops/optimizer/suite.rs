@@ -1,4 +1,4 @@
-//! The optimizers' place among the ops' self-tests: three clipped steps over parameters of many sizes, against f64.
+//! Self-test of the optimizers: three clipped steps over parameters of many sizes, compared with f64.
 
 #[cfg(test)]
 use super::Plan;
@@ -8,8 +8,8 @@ use crate::ops::prelude::*;
 use crate::suite::{Case, Depth};
 use std::sync::Arc;
 
-/// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory. Nor is there a call: what it steps is an
-/// object with a state, [`Update`].
+/// Entry in [`OPS`](crate::ops::OPS). It has no benchmark, since it only moves memory, and no call, since a step applies to an object with a state,
+/// [`Update`].
 pub const ENTRY: OpEntry = OpEntry {
     name: "optimizer::Update",
     make: each_rule,
@@ -18,7 +18,7 @@ pub const ENTRY: OpEntry = OpEntry {
     calls: Vec::new,
 };
 
-/// Storage types differ in loads and stores alone, and each rule costs a CPU driver a second to compile.
+/// Returns the rules to test. Storage types differ only in loads and stores, and each rule takes a CPU driver a second to compile.
 fn rules(dtype: DType) -> Vec<Arc<dyn Rule>> {
     let mut all: Vec<_> = KINDS.iter().flat_map(|kind| (kind.cases)()).collect();
     let last = all.len() - 1;
@@ -38,12 +38,12 @@ fn each_rule(dtype: DType) -> Result<Vec<Case>> {
     Ok(rules(dtype).into_iter().map(case).collect())
 }
 
-/// Where gradients lie.
+/// Placement of gradients in memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Gradients {
-    /// In buffers of their own, from the first element on.
+    /// In separate buffers, from the first element on.
     Aligned,
-    /// Some f32, some strided, the others at offsets that change with the step.
+    /// Some in f32, some strided, the others at offsets that change with the step.
     Anywhere,
 }
 
@@ -103,7 +103,7 @@ fn near(what: &str, got: &[f32], expected: &[f64], tolerance: f64) -> Result<()>
     Ok(())
 }
 
-/// Every third has no decay, every fourth half the learning rate.
+/// Builds the entries: every third has no decay, every fourth half the learning rate.
 fn entries(params: &[Tensor]) -> Vec<Entry> {
     let entry = |(i, param): (usize, &Tensor)| Entry {
         param: param.clone(),
@@ -117,8 +117,8 @@ fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
     Input::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
 }
 
-/// More parameters than a launch takes, of odd sizes, some of several work-groups, one empty. They lie in one buffer at
-/// multiples of 256 elements, as views and as windows by turns, except the last three, which have buffers of their own.
+/// Creates more parameters than fit in a launch, of odd sizes, some of several work-groups, one empty. They are in one buffer at multiples of 256
+/// elements, alternately as views and as windows. The last three have separate buffers.
 fn parameters(device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
     let mut sizes: Vec<usize> = (0..37).map(|i| 1 + (i * i * 7) % 301).collect();
     sizes.extend([1, 0, 20_011, 8192, 8193, 255, 256, 257]);
@@ -139,7 +139,7 @@ fn parameters(device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
     sizes.iter().enumerate().map(make).collect()
 }
 
-/// Gradients of a step.
+/// Sets the gradients of a step.
 fn give_grads(params: &[Tensor], step: u64, place: Gradients) -> Result<Vec<Vec<f64>>> {
     let give = |(i, param): (usize, &Tensor)| {
         let dtype = if i % 5 == 4 { DType::F32 } else { param.dtype() };
@@ -155,7 +155,7 @@ fn give_grads(params: &[Tensor], step: u64, place: Gradients) -> Result<Vec<Vec<
             let skip = (i + step as usize) % 3;
             upload(&[&vec![f32::NAN; skip][..], &values].concat())?.slice(0, skip..skip + n)?
         };
-        // A view with a gap between elements stays one: the axis of size 1 goes without a copy.
+        // A strided view stays strided: the axis of size 1 is removed without a copy.
         let layout = Layout {
             shape: param.shape().clone(),
             strides: vec![grad.layout().strides[0]],
@@ -170,7 +170,7 @@ fn give_grads(params: &[Tensor], step: u64, place: Gradients) -> Result<Vec<Vec<
 /// One parameter in f64.
 struct Reference {
     p: Vec<f64>,
-    /// Element by element.
+    /// The state of each element, one after the other.
     state: Vec<f64>,
 }
 
@@ -185,7 +185,7 @@ impl Reference {
 mod tests {
     use super::*;
 
-    /// What GPUs run: groups of several items, with and without whole vectors.
+    /// Tests the GPU configuration: groups of several items, with and without whole vectors.
     #[test]
     fn groups_follow_f64() {
         let (device, adamw) = (crate::suite::test_device().unwrap(), rules(DType::F16).remove(0));
@@ -197,7 +197,7 @@ mod tests {
         three_steps(&device, DType::Bf16, &adamw, Gradients::Anywhere, true).unwrap();
     }
 
-    /// Windows of one buffer are one arena: a launch for every 32 of them.
+    /// Tests that windows of one buffer form one arena, with a launch per 32 of them.
     #[test]
     fn windows_of_a_buffer_share_launches() {
         let device = crate::suite::test_device().unwrap();

@@ -1,5 +1,5 @@
 //! Keys and values of a text in pages (Kwon et al. 2023, "PagedAttention"): new rows are written to the text's pages, and rows of a prompt are
-//! collected from them. What reads single rows is [`decode_attention`](super::decode_attention).
+//! gathered from them. [`decode_attention`](super::decode_attention) reads single rows.
 
 use super::map::row_grid;
 use super::prelude::*;
@@ -16,7 +16,7 @@ const Q8_DEFAULTS: &str = "#ifndef D\n#define D 64\n#endif\n";
 /// Elements of a row that share a scale in 8 bits.
 const GROUP: usize = 32;
 
-/// Words of 32 bits that `size` elements take in 8 bits (q8_0): a byte each, then a half for every 32 of them, their scale.
+/// Returns the 32-bit words for `size` elements in 8 bits (q8_0): one byte each, then one half per 32 elements, their scale.
 pub fn q8_words(size: usize) -> usize {
     size.div_ceil(4) + size.div_ceil(2 * GROUP)
 }
@@ -24,16 +24,16 @@ pub fn q8_words(size: usize) -> usize {
 /// The pages of one text.
 #[derive(Clone, Copy)]
 pub struct TextPages<'a> {
-    /// (P, page, 2 KH, D) of a floating-point type, or u32 (P, page, 2 KH, [`q8_words`] of D); the last axis without gaps.
+    /// Cache (P, page, 2 KH, D) of a floating-point type, or u32 (P, page, 2 KH, [`q8_words`] of D); the last axis is contiguous.
     pub rows: &'a Tensor,
-    /// u32 (M): the text's pages in their order, without gaps.
+    /// The text's pages in order, u32 (M), contiguous.
     pub pages: &'a Tensor,
 }
 
-/// Writes rows x `(N, 2 KH, D)` to places `first` to `first + N - 1` of a text, rounded to the cache's storage.
+/// Writes rows x `(N, 2 KH, D)` to positions `first` to `first + N - 1` of a text, rounded to the cache's storage.
 ///
 /// # Errors
-/// `Shape` and `DType` where the parts do not fit each other or the pages have no such places; `Unsupported` where a gradient is wanted.
+/// `Shape` and `DType` if the operands do not fit together or the pages do not have these positions; `Unsupported` if a gradient is recorded.
 pub fn cache_append(x: &Tensor, to: TextPages<'_>, first: usize) -> Result<()> {
     let op = CacheAppend { first };
     op.check([x, to.rows, to.pages])?;
@@ -43,10 +43,11 @@ pub fn cache_append(x: &Tensor, to: TextPages<'_>, first: usize) -> Result<()> {
     op.apply([x, to.rows, to.pages]).map(drop)
 }
 
-/// Rows `places` of a text `(N, 2 KH, D)` in `dtype`, which is the cache's own unless that is in 8 bits; heads of `size` elements D.
+/// Returns the rows of a text at `places`, `(N, 2 KH, D)`, in `dtype`, which is the cache's type unless that has 8 bits; heads have `size` elements
+/// D.
 ///
 /// # Errors
-/// As [`cache_append`].
+/// Those of [`cache_append`].
 pub fn cache_gather(from: TextPages<'_>, places: Range<usize>, size: usize, dtype: DType) -> Result<Tensor> {
     let op = CacheGather { first: places.start, count: places.len(), size, dtype };
     op.check([from.rows, from.pages])?;
@@ -56,13 +57,13 @@ pub fn cache_gather(from: TextPages<'_>, places: Range<usize>, size: usize, dtyp
     op.apply([from.rows, from.pages])
 }
 
-/// See [`cache_append`].
+/// Operation of [`cache_append`].
 #[derive(Clone)]
 pub struct CacheAppend {
     pub(super) first: usize,
 }
 
-/// See [`cache_gather`].
+/// Operation of [`cache_gather`].
 #[derive(Clone)]
 pub struct CacheGather {
     pub(super) first: usize,
@@ -71,7 +72,7 @@ pub struct CacheGather {
     pub(super) dtype: DType,
 }
 
-/// Checks a text's pages for `count` rows from `first` on, and gives the heads of a row.
+/// Checks a text's pages for `count` rows from `first` on, and returns the heads of a row.
 fn checked(
     op: &str,
     [cache, pages]: [&Tensor; 2],
@@ -83,14 +84,14 @@ fn checked(
     let order = cache.layout().strides.last() == Some(&1) || last <= 1;
     if last != expected || !order {
         return Err(Error::shape(format!(
-            "{op}: the last axis of cache {} {}, expected {expected} in order for heads of {size}",
+            "{op}: the last axis of cache {} {}, expected {expected}, contiguous, for heads of {size}",
             cache.dtype(),
             cache.shape()
         )));
     }
     check::indices(op, "pages", pages)?;
     if pages.shape().rank() != 1 || !pages.is_dense() {
-        return Err(Error::shape(format!("{op}: pages {}, expected (M) in order", pages.shape())));
+        return Err(Error::shape(format!("{op}: pages {}, expected a contiguous (M)", pages.shape())));
     }
     let room = pages.count().saturating_mul(page);
     let end = first.saturating_add(count);
@@ -111,7 +112,7 @@ impl CacheAppend {
         let all = checked(op, [cache, pages], size, (self.first, n))?;
         if all != heads {
             return Err(Error::shape(format!(
-                "{op}: x {} has {heads} heads, cache {} has {all}",
+                "{op}: x {} has {heads} heads, but cache {} has {all}",
                 x.shape(),
                 cache.shape()
             )));
@@ -120,7 +121,7 @@ impl CacheAppend {
     }
 }
 
-/// The launch of one of the two kernels with its defines and groups, over `rows` rows of `heads` heads.
+/// Starts one of the two kernels with its defines and groups, over `rows` rows of `heads` heads.
 fn launch(
     entry: &'static str,
     dtype: DType,
@@ -138,7 +139,7 @@ fn launch(
     launch.local(local).groups3(groups)
 }
 
-/// Where the cache and the text's pages lie, the first row, and the number of heads of rows.
+/// Binds the positions of the cache and of the text's pages, the first row, and the number of rows' heads.
 fn places(
     launch: Launch<'static>,
     cache: &Tensor,
@@ -187,8 +188,8 @@ impl Op<3> for CacheAppend {
         out
     }
     fn calls() -> Vec<Call> {
-        let doc = "Writes rows x `(N, 2 KH, D)` to places `first..first + N` of a text, whose pages, u32 `(M)`, lie in a cache `(P, page, 2 KH, D)`, \
-                   and gives the cache. No gradient.";
+        let doc = "Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text, whose pages, u32 `(M)`, are in a cache `(P, page, 2 \
+                   KH, D)`, and returns the cache. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "cache", "pages"]).required("first", Kind::Int);
         vec![call.results(&["cache"]).run(|a| {
             let [x, rows, pages] = a.inputs()?;
@@ -313,7 +314,7 @@ fn dims4(x: &Array) -> [usize; 4] {
     std::array::from_fn(|i| x.shape.dims().get(i).copied().unwrap_or(1))
 }
 
-/// Rows in 8 bits with scales around 0.02, as a sample's input.
+/// Returns 8-bit rows with scales around 0.02, as a sample's input.
 pub(super) fn q8_input(before: &[usize], size: usize) -> Input {
     let (bytes, words) = (size.div_ceil(4), q8_words(size));
     let count = before.iter().product::<usize>() * words;
@@ -328,7 +329,7 @@ pub(super) fn q8_input(before: &[usize], size: usize) -> Input {
         }
         let there = (size - 4 * at).min(4);
         let mask = if there == 4 { u32::MAX } else { (1 << (8 * there)) - 1 };
-        // No -128, which rounding never gives.
+        // Never -128, which rounding never gives.
         let byte = |b: usize| ((drawn >> (8 * b) & 0xff) as i32 - 128).max(-127) as u8;
         u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]) & mask
     };
@@ -340,7 +341,7 @@ fn words_of(row: &[f64]) -> Vec<u8> {
     row.iter().flat_map(|word| (*word as u32).to_le_bytes()).collect()
 }
 
-/// The elements of a row in 8 bits, given as words.
+/// Returns the elements of an 8-bit row from its words.
 pub(super) fn q8_row(row: &[f64], size: usize) -> Vec<f64> {
     let bytes = words_of(row);
     let scales = 4 * size.div_ceil(4);
@@ -349,7 +350,7 @@ pub(super) fn q8_row(row: &[f64], size: usize) -> Vec<f64> {
     (0..size).map(|d| f64::from(bytes[d] as i8) * scale(d / GROUP)).collect()
 }
 
-/// Rounds x to the words of a row in 8 bits, in f32 as kernels do.
+/// Rounds x to the words of an 8-bit row, in f32 like the kernels.
 pub(super) fn q8_row_of(x: &[f64], row: &mut [f64]) {
     let mut bytes = words_of(row);
     let scales = 4 * x.len().div_ceil(4);
@@ -372,7 +373,7 @@ pub(super) fn q8_row_of(x: &[f64], row: &mut [f64]) {
 mod tests {
     use super::*;
 
-    /// A group is off by half a step of its scale at most, and one that holds a number that is not finite is NaN.
+    /// Tests that the error of a group is at most half a step of its scale, and that a group with a number that is not finite is NaN.
     #[test]
     fn rows_in_8_bits_are_near() {
         let device = crate::suite::test_device().unwrap();

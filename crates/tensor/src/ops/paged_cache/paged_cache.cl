@@ -1,11 +1,11 @@
-/* Rows of keys and values into the pages of one text, and out of them. Row s of the text is row s % PAGE of page pages[s / PAGE].
+/* Writes rows of keys and values to the pages of one text, and reads them. Row s of the text is row s % PAGE of page pages[s / PAGE].
  *
  * cache_append  x (N, HEADS, D) T, rows x_n apart, heads x_h → rows `first` to first + N - 1 of the text; rounded to 8 bits with Q8
  * cache_gather  those rows → y (N, HEADS, D) T, dense
  * cache  (P, PAGE, HEADS, D) T, or with Q8 (P, PAGE, HEADS, words) uint (q8_row.cl); at cache_off, pages cache_p apart, rows cache_s, heads cache_h
  * pages  uint at pages_off
- * Items of dimension 0 take every get_global_size(0)-th vector of a head's row (cache_append with Q8: group of 32 elements), those of dimension 1
- * heads of rows.
+ * Items of dimension 0 process every get_global_size(0)-th vector of a head's row (cache_append with Q8: group of 32 elements), those of
+ * dimension 1 heads of rows.
  *
  * Defines: D, HEADS, PAGE, Q8, DTYPE. Tuned: WG, VW.
  * Ceiling: memory bandwidth.

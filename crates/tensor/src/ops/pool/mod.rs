@@ -1,4 +1,4 @@
-//! Pooling of images: maxima and averages of windows, of one size or as many as the result has pixels.
+//! Pooling of images: maxima and averages of windows, of a fixed size or with a fixed size of the result.
 
 use super::prelude::*;
 pub use window::Windows;
@@ -6,19 +6,20 @@ use window::{KERNEL, Sizes};
 
 mod window;
 
-/// x `(N, C, H, W)` → the maximum of each window `(N, C, H', W')`, with `H' = (H + 2 padding - dilation (size - 1) - 1) / stride + 1`; NaN where
-/// one is in the window. The gradient goes to the first of equal pixels. The result's channels are neighbours in memory.
+/// Computes the maximum of each window: x `(N, C, H, W)` → `(N, C, H', W')`, with `H' = (H + 2 padding - dilation (size - 1) - 1) / stride + 1`. It
+/// is NaN if the window contains one. The gradient goes to the first of equal pixels. The result is stored with channels last.
 ///
 /// # Errors
-/// `Shape` where windows do not fit, or the padding is above half a window; `DType` when x is not of floats.
+/// `Shape` if windows do not fit, or the padding is above half a window; `DType` if x does not have a float type.
 pub fn max_pool2d(x: &Tensor, windows: Windows) -> Result<Tensor> {
     MaxPool2d { windows }.apply([x])
 }
 
-/// x `(N, C, H, W)` → the mean of each window `(N, C, H', W')`; pixels of the padding count as zeros where `include_pad`, else not at all.
+/// Computes the mean of each window: x `(N, C, H, W)` → `(N, C, H', W')`. Pixels of the padding count as zeros if `include_pad`, otherwise not at
+/// all.
 ///
 /// # Errors
-/// As [`max_pool2d`]; `Shape` for windows with gaps.
+/// Those of [`max_pool2d`]; `Shape` for windows with a dilation.
 pub fn avg_pool2d(x: &Tensor, windows: Windows, include_pad: bool) -> Result<Tensor> {
     if windows.step() != [1; 2] {
         return Err(Error::shape(format!("avg_pool2d: {windows:?}, expected a dilation of 1")));
@@ -26,7 +27,7 @@ pub fn avg_pool2d(x: &Tensor, windows: Windows, include_pad: bool) -> Result<Ten
     AvgPool2d { windows, include_pad }.apply([x])
 }
 
-/// x `(N, C, H, W)` of any strides as `(N, H, W, C)`.
+/// Returns x `(N, C, H, W)` of any strides as `(N, H, W, C)`.
 fn channels_last(x: &Tensor) -> Result<Tensor> {
     x.detach().permute(&[0, 2, 3, 1])?.contiguous()
 }
@@ -35,7 +36,7 @@ fn channels_first(x: &Tensor) -> Result<Tensor> {
     x.permute(&[0, 3, 1, 2])
 }
 
-/// Of each window the element that `f` makes of its pixels: index within x of those inside, and how many it has with the padding.
+/// Applies `f` to each window: the indices within x of the pixels inside, and the number of pixels including the padding.
 fn windows_of(x: &Array, windows: &Windows, mut f: impl FnMut(&[usize], usize) -> f64) -> Array {
     let [n, c, h, w] = x.shape.dims4().unwrap_or_default();
     let [rows, columns] = windows.output("", &x.shape, [h, w]).unwrap_or_default();
@@ -59,7 +60,7 @@ fn windows_of(x: &Array, windows: &Windows, mut f: impl FnMut(&[usize], usize) -
     })
 }
 
-/// Attributes of windows.
+/// Returns the attributes of windows.
 fn attributes(windows: &Windows) -> Attributes {
     match windows {
         Windows::Adaptive { output } => vec![("output", output.as_slice().into())],
@@ -71,20 +72,20 @@ fn attributes(windows: &Windows) -> Attributes {
     }
 }
 
-/// What a call says of windows that slide; the stride is their size where none is given.
+/// Parses sliding windows from a call's attributes [default stride: the size].
 fn sliding(a: &Args<'_>, dilation: [usize; 2]) -> Result<Windows> {
     let size = a.pair("size")?;
     let stride = if a.get::<Vec<usize>>("stride")?.is_empty() { size } else { a.pair("stride")? };
     Ok(Windows::Sliding { size, stride, padding: a.pair("padding")?, dilation })
 }
 
-/// A call of windows that slide.
+/// Builds a call with sliding windows.
 fn sliding_call(name: &'static str, doc: &'static str) -> Call {
     let call = Call::new(name, doc).inputs(&["x"]).required("size", Kind::Ints);
     call.default("stride", []).default("padding", [0])
 }
 
-/// See [`max_pool2d`].
+/// Operation of [`max_pool2d`].
 #[derive(Clone)]
 pub struct MaxPool2d {
     pub(super) windows: Windows,
@@ -120,12 +121,11 @@ impl Op<1> for MaxPool2d {
         if matches!(self.windows, Windows::Adaptive { .. }) { "adaptive_max_pool2d" } else { Self::NAME }
     }
     fn calls() -> Vec<Call> {
-        let doc = "Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given), padding and dilation are one \
-                   number or one for each axis; NaN where one is in a window; the first of equal pixels has the gradient.";
+        let doc = "Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (by default the size), padding and dilation are one \
+                   number or one per axis. A window with a NaN gives NaN; the first of equal pixels gets the gradient.";
         let max = sliding_call(Self::NAME, doc).default("dilation", [1]);
         let max = max.run(|a| max_pool2d(a.inputs::<1>()?[0], sliding(a, a.pair("dilation")?)?));
-        let doc = "Maxima of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → \
-                   `(N, C, H', W')`.";
+        let doc = "Maxima of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`.";
         let adaptive = Call::new("adaptive_max_pool2d", doc).inputs(&["x"]).required("output", Kind::Ints);
         let adaptive = adaptive
             .run(|a| max_pool2d(a.inputs::<1>()?[0], Windows::Adaptive { output: a.pair("output")? }));
@@ -153,7 +153,7 @@ impl Op<1> for MaxPool2d {
     }
 }
 
-/// See [`avg_pool2d`].
+/// Operation of [`avg_pool2d`].
 #[derive(Clone)]
 pub struct AvgPool2d {
     pub(super) windows: Windows,
@@ -187,12 +187,11 @@ impl Op<1> for AvgPool2d {
         if matches!(self.windows, Windows::Adaptive { .. }) { "adaptive_avg_pool2d" } else { Self::NAME }
     }
     fn calls() -> Vec<Call> {
-        let doc = "Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or \
-                   one for each axis; pixels of the padding count as zeros unless `include_pad` is false.";
+        let doc = "Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (by default the size) and padding are one number or one \
+                   per axis; pixels of the padding count as zeros unless `include_pad` is false.";
         let avg = sliding_call(Self::NAME, doc).default("include_pad", true);
         let avg = avg.run(|a| avg_pool2d(a.inputs::<1>()?[0], sliding(a, [1; 2])?, a.get("include_pad")?));
-        let doc = "Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → \
-                   `(N, C, H', W')`.";
+        let doc = "Means of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`.";
         let adaptive = Call::new("adaptive_avg_pool2d", doc).inputs(&["x"]).required("output", Kind::Ints);
         let adaptive = adaptive
             .run(|a| avg_pool2d(a.inputs::<1>()?[0], Windows::Adaptive { output: a.pair("output")? }, false));

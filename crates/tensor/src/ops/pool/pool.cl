@@ -1,15 +1,15 @@
-/* Pooling of images that lie as (N, H, W, C). Sums are f32.
+/* Pooling of images that are stored as (N, H, W, C). Sums are f32.
  *
- * Along an axis of `in` pixels window o of `out` begins at first(o): o * stride - padding, or o * in / out where windows are adaptive,
- * which then end at ceil((o + 1) * in / out).
- * pool_max_fwd(x, y, index, ..)   y = the maximum of a window, NaN where one is in it; index: int, row * W + column of the pixel that it
- *                                 is, the first of equal ones. Padding is no pixel.
+ * Along an axis of `in` pixels window o of `out` starts at first(o): o * stride - padding, or o * in / out if windows are adaptive, which then
+ * end at ceil((o + 1) * in / out).
+ * pool_max_fwd(x, y, index, ..)   y = the maximum of a window, NaN if it contains one; index: int, row * W + column of the maximum's
+ *                                 pixel, the first of equal ones. Padding is ignored.
  * pool_max_bwd(index, dy, dx, ..) dx = sum of dy over the windows whose index is the pixel.
- * pool_avg_fwd(x, y, ..)          y = sum of a window / its pixels, with those of the padding where include_pad is 1.
- * pool_avg_bwd(dy, dx, ..)        dx = sum over the windows of a pixel of dy / their pixels.
+ * pool_avg_fwd(x, y, ..)          y = sum of a window / its number of pixels, which includes the padding if include_pad is 1.
+ * pool_avg_bwd(dy, dx, ..)        dx = sum over the windows of a pixel of dy / their number of pixels.
  * x, dx (N, in_h, in_w, C) T; y, dy, index (N, out_h, out_w, C).
- * Items of dimension 0 take every get_global_size(0)-th vector of channels, those of dimension 1 pixels of what is written, so that no
- * element has two owners. Tuned: VW, WG.
+ * Items of dimension 0 process every get_global_size(0)-th vector of channels, those of dimension 1 pixels of the output. Every element has one
+ * owner. Tuned: VW, WG.
  * Ceiling: x read and y written once.
  */
 #define SIZES                                                                                                            \
@@ -24,11 +24,11 @@
 static inline int first_of(int o, int in, int out, int stride, int pad, int adaptive) {
   return adaptive ? (int)((long)o * in / out) : o * stride - pad;
 }
-/* One past the last pixel of a window for averages, those of the padding included. */
+/* Returns one past the last pixel of a window for averages, including the padding. */
 static inline int end_of(int o, int in, int out, int size, int stride, int pad, int adaptive) {
   return adaptive ? (int)(((long)(o + 1) * in + out - 1) / out) : min(o * stride - pad + size, in + pad);
 }
-/* The windows that a pixel may be in: from x on, up to but without y. `reach` is what a window spans. */
+/* Returns the range [x, y) of windows that may contain a pixel. `reach` is the span of a window. */
 static inline int2 windows_of(int h, int in, int out, int reach, int stride, int pad, int adaptive) {
   if (adaptive) return (int2)((int)((long)h * out / in), (int)(((long)(h + 1) * out + in - 1) / in));
   const int low = h + pad - reach + 1;
@@ -85,7 +85,7 @@ __kernel void pool_max_bwd(__global const int *restrict index, __global const T 
   }
 }
 
-/* Pixels of a window's side: `first` to `end`, of which those within the image count where the padding does not. */
+/* Returns the number of pixels of a window's side from `first` to `end`; without include_pad only those within the image count. */
 static inline int counted(int first, int end, int in, int include_pad) {
   return include_pad ? end - first : min(end, in) - max(first, 0);
 }

@@ -1,4 +1,4 @@
-//! Windows of pooling, and the launches over them.
+//! Windows of pooling, and their launches.
 
 use super::super::map::row_grid;
 use super::super::prelude::*;
@@ -7,21 +7,21 @@ use netcl_kernel::Launch;
 pub(super) static KERNEL: Kernel =
     Kernel::new("pool", cl_file!("pool.cl")).tune(&[("WG", &[128]), ("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
 
-/// Which pixels a window has.
+/// The pixels of each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windows {
-    /// Of one size, at each multiple of a stride.
+    /// Windows of one size, at each multiple of a stride.
     Sliding {
         /// Rows and columns of a window.
         size: [usize; 2],
         /// Pixels between two windows.
         stride: [usize; 2],
-        /// Pixels around the image that count as none, or as zeros for averages.
+        /// Pixels around the image that are ignored, or count as zeros in averages.
         padding: [usize; 2],
-        /// Pixels between two of a window; averages have 1.
+        /// Distance between pixels of a window; 1 for averages.
         dilation: [usize; 2],
     },
-    /// As many as the result has pixels, as even as they can be.
+    /// One window per pixel of the result, as equal in size as possible.
     Adaptive {
         /// Rows and columns of the result.
         output: [usize; 2],
@@ -29,16 +29,16 @@ pub enum Windows {
 }
 
 impl Windows {
-    /// Windows of `size` that do not overlap.
+    /// Returns windows of `size` that do not overlap.
     pub fn of(size: usize) -> Self {
         Self::sliding(size, size, 0)
     }
-    /// Square windows.
+    /// Returns square windows.
     pub fn sliding(size: usize, stride: usize, padding: usize) -> Self {
         Self::Sliding { size: [size; 2], stride: [stride; 2], padding: [padding; 2], dilation: [1; 2] }
     }
 
-    /// Rows and columns of the result for an image `(H, W)`.
+    /// Returns the rows and columns of the result for an image `(H, W)`.
     pub(super) fn output(&self, op: &str, x: &Shape, image: [usize; 2]) -> Result<[usize; 2]> {
         match *self {
             Self::Adaptive { output } if output.contains(&0) || image.contains(&0) => {
@@ -63,7 +63,7 @@ impl Windows {
         }
     }
 
-    /// First pixel of window `o` and what is one past its last, both also outside of the image. For references.
+    /// Returns the first pixel of window `o` and one past its last; both may be outside of the image. For references.
     pub(super) fn range(&self, axis: usize, o: usize, input: usize) -> (isize, isize) {
         match *self {
             Self::Adaptive { output } => {
@@ -76,7 +76,7 @@ impl Windows {
             }
         }
     }
-    /// Pixels between two of a window.
+    /// Returns the distance between pixels of a window.
     pub(super) fn step(&self) -> [usize; 2] {
         match *self {
             Self::Adaptive { .. } => [1; 2],
@@ -85,7 +85,7 @@ impl Windows {
     }
 }
 
-/// The sizes of one pooling: images `(N, H, W, C)`, results `(N, h, w, C)`.
+/// Sizes of a pooling: images `(N, H, W, C)`, results `(N, h, w, C)`.
 pub(super) struct Sizes {
     pub windows: Windows,
     pub batch: usize,
@@ -96,24 +96,24 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Those of x `(N, C, H, W)`.
+    /// Returns the sizes for x `(N, C, H, W)`.
     pub fn of(op: &str, x: &Tensor, windows: Windows, include_pad: bool) -> Result<Self> {
         check::float(op, "x", x)?;
         let [batch, channels, height, width] = x.dims4().map_err(|e| e.context(format!("{op}: x")))?;
         let output = windows.output(op, x.shape(), [height, width])?;
         Ok(Self { windows, batch, channels, image: [height, width], output, include_pad })
     }
-    /// The result, uninitialised.
+    /// Allocates the result.
     pub fn result(&self, x: &Tensor, dtype: DType) -> Result<Tensor> {
         let [h, w] = self.output;
         Tensor::empty(x.device(), [self.batch, h, w, self.channels], dtype)
     }
-    /// A gradient of the image, uninitialised.
+    /// Allocates a gradient of the image.
     pub fn gradient(&self, dy: &Tensor) -> Result<Tensor> {
         let [h, w] = self.image;
         Tensor::empty(dy.device(), [self.batch, h, w, self.channels], dy.dtype())
     }
-    /// Runs a kernel whose memory is bound and that writes `written`, by pixels.
+    /// Runs a kernel with bound memory, over the pixels of its output `written`.
     pub fn run(&self, launch: Launch<'static>, written: &Tensor, dtype: DType) -> Result<()> {
         if written.count() == 0 {
             return Ok(());

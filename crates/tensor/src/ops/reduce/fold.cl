@@ -1,10 +1,10 @@
 /* Reduction of an axis in the elements' own type: y[o, p, i] = x[o, j, i] over part p of the axis, combined by OP in order.
  *
  * IN, RES   storage types of x and y: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32, 5 a mask
- * ACC       type that is computed in: float, int or uint
+ * ACC       type of the accumulator: float, int or uint
  * OP        SUM, PROD, MAX, MIN, ANY or ALL
- * x starts at element ox; an axis is taken in parts of `per` elements; `total` results are shared among the work-items, each of which computes
- * whole ones. MAX and MIN of floats are NaN where an element is.
+ * x starts at element ox; an axis is divided into parts of `per` elements; `total` results are divided between the work-items, each of which
+ * computes whole results. MAX and MIN of floats are NaN if an element is NaN.
  */
 #ifndef ACC
 #define IN 3
@@ -69,7 +69,7 @@ __kernel void fold(__global const IN_T *x, __global RES_T *y, ulong ox, ulong ax
   for (ulong k = get_global_id(0); k < total; k += get_global_size(0)) {
     const ulong i = k % inner, part = k / inner % parts, o = k / inner / parts;
     const ulong begin = part * per, end = min(axis, begin + per), at = ox + o * axis * inner + i;
-    /* Without elements this is not used: the largest of nothing is refused. */
+    /* Not used for an empty axis: the maximum of an empty axis is rejected. */
     const ACC x_first = begin < end ? (ACC)FOLD_LOAD(at + begin * inner) : (ACC)0;
     ACC a = CAT(START_, OP);
     for (ulong j = begin; j < end; j++) {

@@ -7,25 +7,25 @@ use super::{Slab, axes_of};
 static KERNEL: Kernel =
     Kernel::new("fold", cl_file!("fold.cl")).tune(&[("WG", &[64])]).tune_cpu(&[("WG", &[1])]);
 
-/// How two elements become one.
+/// Combination of two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// Their sum.
+    /// Sum.
     Sum,
-    /// Their product.
+    /// Product.
     Prod,
-    /// The larger one; NaN where one is.
+    /// The larger one; NaN if one is NaN.
     Max,
-    /// The smaller one; NaN where one is.
+    /// The smaller one; NaN if one is NaN.
     Min,
-    /// Whether one is not 0: a mask.
+    /// Whether at least one is not 0: a mask.
     Any,
     /// Whether both are not 0: a mask.
     All,
 }
 
 impl Fold {
-    /// By its name in Python.
+    /// Parses its name in Python.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "sum" => Self::Sum,
@@ -47,7 +47,7 @@ impl Fold {
             Self::All => "ALL",
         }
     }
-    /// What is computed in, where elements are of this type, and how a part's result is stored.
+    /// Returns the accumulator type for elements of this type, and the storage type of a part's result.
     fn accumulator(self, dtype: DType) -> (&'static str, DType) {
         match (self, dtype) {
             (Self::Any | Self::All, DType::F32 | DType::F16 | DType::Bf16) => ("float", DType::F32),
@@ -58,10 +58,10 @@ impl Fold {
     }
 }
 
-/// `x` over `axes`, all of them where none are given, which stay as size 1 with `keep`. Floats are accumulated in f32, integers wrap.
+/// Reduces `x` over `axes` [default: all], which stay as size 1 with `keep`. Floats are accumulated in f32, integers wrap.
 ///
 /// # Errors
-/// `Shape` for an axis that is not there, and for the largest or smallest of nothing; `DType` for numbers made of a mask.
+/// `Shape` for an axis that does not exist, and for the maximum or minimum of an empty axis; `DType` for sums and products of a mask.
 pub fn fold(how: Fold, x: &Tensor, axes: &[isize], keep: bool) -> Result<Tensor> {
     let name = how.op().to_ascii_lowercase();
     let logical = matches!(how, Fold::Any | Fold::All);
@@ -72,10 +72,10 @@ pub fn fold(how: Fold, x: &Tensor, axes: &[isize], keep: bool) -> Result<Tensor>
     let slab = Slab::of(&x.detach(), &axes, keep)?;
     let [outer, axis, inner] = slab.sizes;
     if axis == 0 && outer * inner > 0 && matches!(how, Fold::Max | Fold::Min) {
-        return Err(Error::shape(format!("{name}: nothing to take it of in shape {}", x.shape())));
+        return Err(Error::shape(format!("{name}: cannot reduce an empty axis of shape {}", x.shape())));
     }
     let dtype = if logical { DType::Bool } else { x.dtype() };
-    // Few results: parts of the axis first, as many as keep a device busy.
+    // With few results, parts of the axis are reduced first, enough to keep a device busy.
     let wanted = sum_parts(x.device(), x.count()).div_ceil((outer * inner).max(1));
     let parts = wanted.min(axis / (CPU_CHUNK / 16)).max(1);
     let per = axis.div_ceil(parts).max(1);
@@ -88,7 +88,7 @@ pub fn fold(how: Fold, x: &Tensor, axes: &[isize], keep: bool) -> Result<Tensor>
     launch(how, &x, sizes, (1, sizes[1].max(1)), dtype)?.reshape(slab.out)
 }
 
-/// x `(outer, axis, inner)` → `(outer, parts, inner)`.
+/// Reduces x `(outer, axis, inner)` → `(outer, parts, inner)`.
 fn launch(
     how: Fold,
     x: &Tensor,

@@ -1,8 +1,8 @@
 //! Sum, mean and maximum over any axes.
 //!
-//! The axes are brought into the form `(outer, axis, inner)`: a view where the reduced axes neighbour each other, a copy
-//! otherwise. Rows (`inner` 1) are reduced by a work-group each; columns by groups that read whole pieces of rows. Where that
-//! gives too few groups the axis is taken in parts, whose results, f32 for every dtype, a second launch reduces.
+//! A tensor is reshaped to `(outer, axis, inner)`: as a view if the reduced axes are adjacent, otherwise as a copy. A work-group reduces each row
+//! (`inner` 1); for columns, groups read whole pieces of rows. If this gives too few groups, the axis is divided into parts, and a second launch
+//! reduces their results, which are f32 for every dtype.
 
 mod fold;
 
@@ -18,13 +18,13 @@ static KERNEL: Kernel = Kernel::new("reduce", cl_file!("reduce.cl"))
 
 /// Columns that one work-item streams; `COLUMNS` in the kernel.
 const STREAMED_COLUMNS: usize = 2048;
-/// Elements a part of an axis should at least have: below that a second launch costs more than it gains.
+/// Minimum elements of a part of an axis: with fewer, a second launch costs more than it gains.
 const PART: usize = 8 << 10;
 
-/// Items side by side along a row, at most.
+/// Maximum number of adjacent items along a row.
 const ACROSS: usize = 32;
 
-/// What to compute: `scale * op`, stored as `dtype`.
+/// The reduction: `scale * op`, stored as `dtype`.
 #[derive(Clone, Copy)]
 struct Job {
     op: &'static str,
@@ -37,7 +37,7 @@ fn reduce(job: Job, x: &Tensor, axes: &[usize], keep: bool) -> Result<Tensor> {
     slabs(job, &x, sizes)?.reshape(out)
 }
 
-/// A tensor brought into the form `(outer, axis, inner)`.
+/// A tensor in the form `(outer, axis, inner)`.
 struct Slab {
     x: Tensor,
     sizes: [usize; 3],
@@ -63,7 +63,7 @@ impl Slab {
     }
 }
 
-/// x `(outer, axis, inner)` → `(outer, inner)`.
+/// Reduces x `(outer, axis, inner)` → `(outer, inner)`.
 fn slabs(job: Job, x: &Tensor, [outer, axis, inner]: [usize; 3]) -> Result<Tensor> {
     let grid = Grid::new(x, inner, ACROSS);
     let groups = outer * grid.blocks;
@@ -74,21 +74,21 @@ fn slabs(job: Job, x: &Tensor, [outer, axis, inner]: [usize; 3]) -> Result<Tenso
         let parts = axis.div_ceil(per);
         let part =
             grid.launch(Job { dtype: DType::F32, scale: 1.0, ..job }, x, [outer, axis, inner], parts, per)?;
-        // Few rows: sectors of 32 bytes side by side, so that all units have some.
+        // Few rows: adjacent sectors of 32 bytes, so that all units have some.
         let narrow = Grid::new(&part, inner, if grid.aligned { 2 } else { ACROSS });
         return narrow.launch(job, &part, [outer, parts, inner], 1, parts);
     }
     grid.launch(job, x, [outer, axis, inner], 1, axis)
 }
 
-/// Which kernel reduces slabs with rows of `inner` elements, and how these are shared among groups.
+/// Kernel for slabs with rows of `inner` elements, and their division between groups.
 struct Grid {
     entry: &'static str,
     local: [usize; 3],
     lanes: usize,
     /// Whether `reduce_columns` loads vectors of 16 bytes.
     aligned: bool,
-    /// Groups side by side along a row.
+    /// Groups along a row.
     blocks: usize,
 }
 
@@ -110,11 +110,11 @@ impl Grid {
         let blocks = inner.div_ceil(across * lanes);
         Self { entry: "reduce_columns", local: [across, wg / across, 1], lanes, aligned, blocks }
     }
-    /// Columns of one group.
+    /// Returns the columns of one group.
     fn columns(&self) -> usize {
         if self.entry == "reduce_streamed" { STREAMED_COLUMNS } else { self.local[0] * self.lanes }
     }
-    /// One launch: `(outer, axis, inner)` → `(outer, parts, inner)`, parts of `per` elements of the axis.
+    /// Runs one launch: `(outer, axis, inner)` → `(outer, parts, inner)`, with parts of `per` elements of the axis.
     fn launch(
         &self,
         job: Job,
@@ -153,7 +153,7 @@ fn axes_of(op: &str, x: &Tensor, axes: &[isize]) -> Result<Vec<usize>> {
     Ok(out)
 }
 
-/// Shape with the reduced axes as ones: what a gradient broadcasts back from.
+/// Returns the shape with the reduced axes as ones, from which a gradient broadcasts back.
 fn kept_shape(x: &Shape, axes: &[usize]) -> Shape {
     x.dims()
         .iter()
@@ -180,7 +180,7 @@ fn reference(x: &Array, axes: &[usize], keep: bool, start: f64, f: fn(f64, f64) 
     out
 }
 
-/// Whether these are the last axes: a tree's kernel has a row of them at hand.
+/// Returns whether these are the last axes: the kernel of an expression tree processes whole rows.
 fn last(axes: &[usize], x: &Tensor) -> bool {
     axes.iter().copied().eq(x.shape().rank() - axes.len()..x.shape().rank())
 }
@@ -191,12 +191,12 @@ pub struct Sum {
     pub(super) axes: Vec<usize>,
     pub(super) keep: bool,
     pub(super) mean: bool,
-    /// Storage of the result; that of the input where none is given.
+    /// Storage type of the result [default: the input's].
     pub(super) dtype: Option<DType>,
 }
 
 impl Sum {
-    /// What the sum is multiplied by.
+    /// Returns the factor of the sum.
     fn scale(&self, x: &Shape) -> f64 {
         let n: usize = self.axes.iter().map(|a| x.dims()[*a]).product();
         if self.mean { 1.0 / n as f64 } else { 1.0 }
@@ -235,13 +235,16 @@ impl Op<1> for Sum {
     }
     fn calls() -> Vec<Call> {
         vec![
-            over_axes("sum", "Sum over `axes`, all of them where none are given, which stay as size 1 with `keep`. Accumulated in f32.")
-                .run(|a| a.inputs::<1>()?[0].sum(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
-            over_axes("sum_f32", "The sum, stored as f32 whatever x is stored in.")
+            over_axes(
+                "sum",
+                "Sum over `axes`, by default all, which stay as size 1 with `keep`. Accumulated in f32.",
+            )
+            .run(|a| a.inputs::<1>()?[0].sum(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
+            over_axes("sum_f32", "The sum, stored as f32 for every type of x.")
                 .run(|a| a.inputs::<1>()?[0].sum_f32(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
-            over_axes("mean", "Mean over `axes`, all of them where none are given, which stay as size 1 with `keep`.")
+            over_axes("mean", "Mean over `axes`, by default all, which stay as size 1 with `keep`.")
                 .run(|a| a.inputs::<1>()?[0].mean(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
-            Call::new("sum_to", "Sums away the axes that broadcasting from `shape` added or repeated.")
+            Call::new("sum_to", "Sums over the axes that broadcasting from `shape` added or repeated.")
                 .inputs(&["x"])
                 .required("shape", Kind::Ints)
                 .run(|a| a.inputs::<1>()?[0].sum_to(&a.get::<Vec<usize>>("shape")?.into())),
@@ -271,12 +274,12 @@ impl Op<1> for Sum {
     }
 }
 
-/// A call with the attributes that reductions share.
+/// Builds a call with the attributes of reductions.
 fn over_axes(name: &'static str, doc: &'static str) -> Call {
     Call::new(name, doc).inputs(&["x"]).default("axes", []).default("keep", false)
 }
 
-/// Maximum over axes, NaN where an element is. Ties share the gradient evenly, as PyTorch's `amax` does.
+/// Maximum over axes, NaN if an element is NaN. Ties share the gradient evenly, as in PyTorch's `amax`.
 #[derive(Clone)]
 pub struct Max {
     pub(super) axes: Vec<usize>,
@@ -289,7 +292,7 @@ impl Op<1> for Max {
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         check::float("max", "x", x)?;
         if self.axes.iter().any(|a| x.dims()[*a] == 0) && kept_shape(x.shape(), &self.axes).count() > 0 {
-            return Err(Error::shape(format!("max: nothing to take the maximum of in shape {}", x.shape())));
+            return Err(Error::shape(format!("max: cannot reduce an empty axis of shape {}", x.shape())));
         }
         let y = reduce(Job { op: "MAX", dtype: x.dtype(), scale: 1.0 }, x, &self.axes, self.keep)?;
         let kept = y.reshape(kept_shape(x.shape(), &self.axes))?;
@@ -310,7 +313,7 @@ impl Op<1> for Max {
         reference(x, &self.axes, self.keep, f64::NEG_INFINITY, larger)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Maximum over `axes`, all of them where none are given; NaN where an element is. Ties share the gradient.";
+        let doc = "Maximum over `axes`, by default all; NaN if an element is NaN. Ties share the gradient.";
         vec![
             over_axes("max", doc).run(|a| a.inputs::<1>()?[0].max(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
         ]
@@ -335,22 +338,22 @@ impl Op<1> for Max {
     }
 }
 
-/// Reductions as methods. Negative axes count from the end; no axes means all.
+/// Reductions as methods. Negative axes count from the end; an empty list means all axes.
 impl Tensor {
-    /// Sum over `axes`, which stay as size 1 when `keep`. Stored like this tensor, accumulated in f32; that of integers is exact, wraps, and has no
-    /// gradient.
+    /// Returns the sum over `axes`, which stay as size 1 with `keep`. It is stored in this tensor's type and accumulated in f32. Sums of integers
+    /// are exact, wrap, and have no gradient.
     pub fn sum(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("sum", axes, keep, false, None)
     }
-    /// The same, stored as f32: for sums that f16 cannot hold or bf16 would round away.
+    /// Returns the same sum, stored as f32, for sums that f16 cannot hold or bf16 would round away.
     pub fn sum_f32(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("sum_f32", axes, keep, false, Some(DType::F32))
     }
-    /// The same of floats, stored as `dtype`.
+    /// Returns the same sum of floats, stored as `dtype`.
     pub(crate) fn sum_stored(&self, axes: &[isize], dtype: DType) -> Result<Self> {
         self.sum_as("sum", axes, false, false, Some(dtype))
     }
-    /// Mean over `axes`.
+    /// Returns the mean over `axes`.
     pub fn mean(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("mean", axes, keep, true, None)
     }
@@ -373,7 +376,7 @@ impl Tensor {
         }
         Sum { axes, keep, mean, dtype }.apply([self])
     }
-    /// Maximum over `axes`; NaN where an element is. That of integers has no gradient.
+    /// Returns the maximum over `axes`; NaN if an element is NaN. Maxima of integers have no gradient.
     pub fn max(&self, axes: &[isize], keep: bool) -> Result<Self> {
         if !self.dtype().is_float() {
             return fold(Fold::Max, self, axes, keep);
@@ -385,7 +388,7 @@ impl Tensor {
         }
         Max { axes, keep }.apply([self])
     }
-    /// Sums away the axes that broadcasting added or repeated to get here from `shape`.
+    /// Sums over the axes that broadcasting from `shape` added or repeated.
     pub fn sum_to(&self, shape: &Shape) -> Result<Self> {
         if shape == self.shape() {
             return Ok(self.clone());
@@ -395,7 +398,7 @@ impl Tensor {
         let axes: Vec<usize> = (0..self.shape().rank()).filter(repeated).collect();
         Sum { axes, keep: true, mean: false, dtype: None }.apply([self])?.reshape(shape)
     }
-    /// Whether no element is a NaN or infinity. Waits for the device.
+    /// Returns whether all elements are finite. Waits for the device.
     pub fn all_finite(&self) -> Result<bool> {
         if self.count() == 0 {
             return Ok(true);
@@ -414,7 +417,7 @@ mod tests {
         (0..n).map(|i| (i % 7) as f32 - 3.0).collect()
     }
 
-    /// Loads of 16 bytes, which CPUs do not use of themselves: rows of whole vectors and others, axes in parts and whole.
+    /// Tests 16-byte loads, which CPUs do not use by default: rows of whole vectors and others, axes in parts and whole.
     #[test]
     fn aligned_columns_give_exact_sums_of_integers() {
         let device = crate::suite::test_device().unwrap();
@@ -433,7 +436,7 @@ mod tests {
         tuning.try_out("reduce", 0, None);
     }
 
-    /// A maximum of vectors, lanes, items and parts, each of which could drop it; with every value of the kernel's parameters.
+    /// Tests that a NaN survives the maximum of vectors, lanes, items and parts, with every value of the kernel's parameters.
     #[test]
     fn a_nan_stays_in_a_maximum_wherever_it_is() {
         let sim = Device::open("sim", &netcl_device::Settings::default()).unwrap();
@@ -465,7 +468,7 @@ mod tests {
         }
     }
 
-    /// Long axes are taken in parts: too large for the suite's differences, so checked against exact sums here.
+    /// Tests long axes, which are divided into parts. They are too large for the suite's differences, so the sums are exact here.
     #[test]
     fn long_axes_in_parts_give_exact_sums_of_integers() {
         let device = crate::suite::test_device().unwrap();

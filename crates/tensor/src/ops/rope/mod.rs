@@ -1,5 +1,5 @@
-//! Rotary position embedding (Su et al. 2021), with the pairs of GPT-NeoX and of Llama in Hugging Face's layout: element i of a head
-//! turns with element i + R/2.
+//! Rotary position embedding (Su et al. 2021), with the pairs of GPT-NeoX and of Llama in Hugging Face's layout: element i of a head is rotated
+//! with element i + R/2.
 
 use super::map::row_grid;
 use super::prelude::*;
@@ -8,15 +8,14 @@ static KERNEL: Kernel = Kernel::new("rope", cl_file!("rope.cl"))
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row of x holds heads of `size` elements side by side; of the first
-/// `heads` of them the first R elements are rotated by the angles of their token's row, everything else is copied.
+/// Rotates heads: x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row of x consists of adjacent heads of `size` elements. In each
+/// of the first `heads` heads, the first R elements are rotated by the angles of their token's row; all other elements are copied.
 ///
-/// The packed projection of a decoder is one call: `heads` is then the number of query and key heads, and the values behind
-/// them stay as they are.
+/// A decoder's packed projection needs one call: `heads` is then the number of query and key heads, and the values after them stay unchanged.
 ///
 /// # Errors
-/// `Shape` when R is above `size`, the heads are wider than N, or the tables have another number of rows than x has tokens;
-/// `DType` when x is not of floats or a table is not f32.
+/// `Shape` if R is above `size`, the heads are wider than N, or the number of rows in the tables differs from the number of tokens in x; `DType` if
+/// x does not have a float type or a table is not f32.
 pub fn rope(x: &Tensor, cosines: &Tensor, sines: &Tensor, heads: usize, size: usize) -> Result<Tensor> {
     check::float("rope", "x", x)?;
     for (name, table) in [("cosines", cosines), ("sines", sines)] {
@@ -36,7 +35,7 @@ pub fn rope(x: &Tensor, cosines: &Tensor, sines: &Tensor, heads: usize, size: us
     }
     if 2 * half > size || heads.checked_mul(size).is_none_or(|width| width > n) {
         return Err(Error::shape(format!(
-            "rope: {heads} heads of {size}, {} elements of each rotated, do not fit x {}",
+            "rope: {heads} heads of {size} with {} rotated elements each do not fit x {}",
             2 * half,
             x.shape()
         )));
@@ -44,7 +43,7 @@ pub fn rope(x: &Tensor, cosines: &Tensor, sines: &Tensor, heads: usize, size: us
     Rope { heads, size }.apply([x, cosines, sines])
 }
 
-/// See [`rope()`].
+/// Operation of [`rope()`].
 #[derive(Clone)]
 pub struct Rope {
     pub(super) heads: usize,
@@ -101,8 +100,9 @@ impl Op<3> for Rope {
         out
     }
     fn calls() -> Vec<Call> {
-        let doc = "Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row holds heads of `size` \
-                   elements; of the first `heads` of them the first R elements turn, element i with element `i + R/2`. The rest is copied.";
+        let doc = "Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row consists of \
+                   heads of `size` elements. In each of the first `heads` heads, the first R elements are rotated, element i with element `i + \
+                   R/2`. The rest is copied.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "cosines", "sines"]);
         vec![call.required("heads", Kind::Int).required("size", Kind::Int).run(|a| {
             let [x, cosines, sines] = a.inputs()?;
@@ -143,9 +143,9 @@ mod tests {
             |heads, size, table: &Tensor| rope(&x, table, table, heads, size).unwrap_err().to_string();
         assert!(
             message(4, 8, &table)
-                .contains("4 heads of 8, 8 elements of each rotated, do not fit x [1, 4, 24]")
+                .contains("4 heads of 8 with 8 rotated elements each do not fit x [1, 4, 24]")
         );
-        assert!(message(3, 6, &table).contains("3 heads of 6, 8 elements of each rotated"));
+        assert!(message(3, 6, &table).contains("3 heads of 6 with 8 rotated elements each"));
         assert!(message(usize::MAX, 8, &table).contains("do not fit"));
         assert!(message(3, 8, &zeros(&[5, 4])).contains("expected (4, R/2) for 4 tokens of x [1, 4, 24]"));
     }

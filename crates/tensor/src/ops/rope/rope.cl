@@ -1,4 +1,4 @@
-/* Rotary position embedding (Su et al. 2021) of heads side by side, pairs half a head apart (GPT-NeoX, Llama in Hugging Face's layout):
+/* Rotary position embedding (Su et al. 2021) of adjacent heads, with pairs half a head apart (GPT-NeoX, Llama in Hugging Face's layout):
  *   y[i] = x[i] cos[i] - x[i + R/2] sin[i],   y[i + R/2] = x[i + R/2] cos[i] + x[i] sin[i],   0 <= i < R/2,
  * for each of the first HEADS heads of D elements in a row; the other elements are copied. The backward is the same kernel over dy
  * with `sign` -1.
@@ -6,9 +6,9 @@
  * x, y      (rows, N) T: row r is token r % t_len of its sequence
  * cosines   (t_len, R/2) f32, and sines
  * HEADS, D, HALF (R/2), N: defines. VW divides HALF, D and N.
- * Items of dimension 0 take every get_global_size(0)-th vector of a row, those of dimension 1 rows. No element has two owners.
+ * Items of dimension 0 process every get_global_size(0)-th vector of a row, those of dimension 1 rows. Every element has one owner.
  *
- * Ceiling: x read and y written once, a copy's bandwidth.
+ * Ceiling: bandwidth of a copy, with x read and y written once.
  */
 #ifndef HEADS
 #define HEADS 1
@@ -17,7 +17,7 @@
 #define N 64
 #endif
 
-/* Copies elements from `from` to `to` - 1 of a row. */
+/* Copies elements `from` to `to` - 1 of a row. */
 #define COPY_PART(from, to, at, step) \
   for (uint i = (from) + (at); i < (to); i += (step)) STV(yr, i, LDV(xr, i));
 

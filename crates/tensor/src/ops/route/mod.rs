@@ -1,5 +1,4 @@
-//! Routing of a sparse mixture of experts (Shazeer et al. 2017): the largest of a token's router logits choose its experts and their
-//! weights.
+//! Routing of a sparse mixture of experts (Shazeer et al. 2017): a token's largest router logits choose its experts and their weights.
 
 use super::MultiOp;
 use super::prelude::*;
@@ -8,15 +7,15 @@ use netcl_kernel::Launch;
 pub(super) static KERNEL: Kernel =
     Kernel::new("route", cl_file!("route.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
-/// Experts of a router at most: a row's logits and probabilities are in local memory.
+/// Maximum number of experts of a router: a row's logits and probabilities are in local memory.
 pub const MOST_EXPERTS: usize = 1024;
 
-/// logits `(.., E)` → weights `(.., K)` of their type and expert ids `(.., K)`, u32, the largest logit first; of equal logits the lowest
-/// index first. A weight is the logit's share of the softmax over all E; with `renormalise` over the K chosen ones, so that a
-/// token's weights add up to 1. The softmax is f32. Gradients flow from the weights into the logits.
+/// Computes weights `(.., K)` and expert ids `(.., K)` u32 from logits `(.., E)`, the largest logit first, and among equal logits the lowest index
+/// first. A weight is the logit's share of the softmax over all E; with `renormalise`, over the K chosen ones, so that the weights of a token add
+/// up to 1. The softmax is f32. Gradients flow from the weights into the logits.
 ///
 /// # Errors
-/// `Shape` when E is below K, or K is 0; `Unsupported` for more than [`MOST_EXPERTS`]; `DType` when logits are not floats.
+/// `Shape` if E is below K, or K is 0; `Unsupported` for more than [`MOST_EXPERTS`]; `DType` if logits are not floats.
 pub fn route(logits: &Tensor, k: usize, renormalise: bool) -> Result<(Tensor, Tensor)> {
     check_router("route", logits, k)?;
     let [weights, ids] = Route { k, renormalise }.apply([logits])?;
@@ -28,7 +27,7 @@ pub(super) fn check_router(op: &str, logits: &Tensor, k: usize) -> Result<()> {
     let experts = if logits.shape().rank() == 0 { 0 } else { logits.shape().last() };
     if k == 0 || k > experts {
         return Err(Error::shape(format!(
-            "{op}: logits have shape {}, expected a last axis of experts of which {k} can be chosen, and at least 1",
+            "{op}: logits have shape {}, expected a last axis of experts, and to choose between 1 and all of them, not {k}",
             logits.shape()
         )));
     }
@@ -40,7 +39,7 @@ pub(super) fn check_router(op: &str, logits: &Tensor, k: usize) -> Result<()> {
     Ok(())
 }
 
-/// A launch over rows of E logits, of which K are chosen; the number of rows a group takes at once.
+/// Starts a launch over rows of E logits, of which K are chosen, and returns the number of rows per group.
 pub(super) fn launch(entry: &'static str, x: &Tensor, k: usize) -> (Launch<'static>, usize) {
     let (device, e) = (x.device(), x.shape().last());
     let (across, high) = if device.capabilities().is_cpu() {
@@ -48,7 +47,7 @@ pub(super) fn launch(entry: &'static str, x: &Tensor, k: usize) -> (Launch<'stat
     } else {
         let wg = Tuning::value(device, &KERNEL, 0, "WG").min(largest_group(device));
         let across = e.next_power_of_two().min(32).min(wg);
-        // Words of local memory a row: exponentials, keys, two sums and the chosen ones; half of what the least device has.
+        // Words of local memory per row: exponentials, keys, two sums and the chosen ones; half of the minimum that devices have.
         let most = (4096 / (4 * e + k)).max(1);
         (across, (wg / across).min(1 << most.ilog2()))
     };
@@ -56,12 +55,12 @@ pub(super) fn launch(entry: &'static str, x: &Tensor, k: usize) -> (Launch<'stat
     (launch.define("X", across).define("Y", high).local([across, high, 1]), high)
 }
 
-/// Work-groups for `rows` rows of E logits, `high` at a time.
+/// Returns the work-groups for `rows` rows of E logits, `high` at a time.
 pub(super) fn groups(x: &Tensor, rows: usize, high: usize) -> usize {
     row_groups(x.device(), rows.div_ceil(high), x.shape().last() * x.shape().last())
 }
 
-/// See [`route()`].
+/// Operation of [`route()`].
 #[derive(Clone)]
 pub struct Route {
     pub(super) k: usize,
@@ -132,7 +131,7 @@ impl MultiOp<1, 2> for Route {
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample =
             |k, renormalise, shape: &[usize]| Sample::new(Self { k, renormalise }, [Input::distinct(shape)]);
-        // Not differentiable: which of equal logits is chosen jumps at an infinitesimal step.
+        // Not differentiable: the choice among equal logits changes at an infinitesimal step.
         let tied = Input::values(&[3, 8], &[1.0, 2.0, 2.0, -1.0, 2.0, 0.5, -0.0], Some(DType::F32));
         let far = |renormalise| {
             Sample::new(Self { k: 3, renormalise }, [Input::uniform(&[5, 9], -200.0, 200.0)]).extreme()
@@ -140,7 +139,7 @@ impl MultiOp<1, 2> for Route {
         vec![
             sample(2, true, &[3, 5, 8]).bench(&[&[4096, 1, 8]]),
             sample(3, false, &[7, 19]).bench(&[&[4096, 128]]),
-            // Rows of more logits than a group has items across.
+            // Rows with more logits than a group has items along a row.
             sample(8, true, &[2, 70]).light(),
             Sample::new(Self { k: 2, renormalise: true }, [tied]).named("tied").light(),
             far(true).light(),
@@ -151,7 +150,7 @@ impl MultiOp<1, 2> for Route {
     }
 }
 
-/// The K largest of a row in order, and the softmax of all.
+/// Returns the K largest of a row in order, and the softmax of all.
 pub(super) fn chosen(row: &[f64], k: usize) -> (Vec<usize>, Vec<f64>) {
     let key = |i: &usize| if row[*i].is_nan() { f64::NAN } else { row[*i] + 0.0 };
     let mut order: Vec<usize> = (0..row.len()).collect();

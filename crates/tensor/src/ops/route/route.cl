@@ -1,17 +1,17 @@
-/* Router of a sparse mixture of experts: the K largest of a row's E logits, their softmax, and the loss that keeps experts equally busy.
+/* Router of a sparse mixture of experts: the K largest of a row's E logits, their softmax, and the loss that balances the experts' load.
  *
- * p = softmax(logits) over all E of a row. An expert is chosen where fewer than K logits of its row go before its own: larger ones, and
- * equal ones of a lower index. A NaN is larger than any number and -0 equals 0, so a row always has K different ids.
+ * p = softmax(logits) over all E of a row. An expert is chosen if fewer than K logits of its row come before its own: larger ones, and equal
+ * ones with a lower index. A NaN is larger than any number and -0 equals 0, so a row always has K different ids.
  *
  * route_fwd      logits (R, E) T → weights (R, K) T, ids (R, K) uint, the largest first. RENORM 1: weights are p over the sum of the
- *                row's K, else p.
+ *                row's K, otherwise p.
  * route_bwd      logits, ids, dweights (R, K) T → dlogits (R, E) T
  * balance_count  logits → part (groups, 2, E) float: rows that chose each expert, and sums of p; group g has rows g*per … g*per+per-1
  * balance_sum    part → share (E) float: rows that chose each expert over R; loss (1) float: E * sum of share * mean p
  * balance_bwd    logits, share, dloss (1) float → dlogits: share is a constant
  *
- * A work-group of (X, Y) items takes Y rows at a time, X items a row (1 x 1 on CPUs); an item owns experts x, x + X, … of its row. Sums run
- * over a row from expert 0 on, whoever computes them, and over rows and parts in their order. Arithmetic is float. balance_sum: one group.
+ * A work-group of (X, Y) items processes Y rows at a time, X items per row (1 x 1 on CPUs); an item owns experts x, x + X, … of its row. Sums
+ * over a row start at expert 0 in every item, and sums over rows and parts are in order. Arithmetic is float. balance_sum: one group.
  * Defines: DTYPE, E, K, RENORM, X, Y, and WG of balance_sum.
  *
  * Design: top-K routing as in Mixtral (arXiv:2401.04088), the balance loss of Switch Transformers (Fedus et al. 2021, arXiv:2101.03961).
@@ -34,20 +34,21 @@
 #endif
 #define FOR_OWN(e) for (uint e = get_local_id(0); e < E; e += X)
 
-/* Orders unsigned like the float; every NaN is the largest key, and -0 equals 0. */
+/* Maps a float to an unsigned key of the same order; every NaN is the largest key, and -0 equals 0. */
 static inline uint key_of(float v) {
   const uint u = as_uint(v == 0.0f ? 0.0f : v);
   return isnan(v) ? 0xffffffffu : (u >> 31 ? ~u : u | 0x80000000u);
 }
 
-/* How many logits go before that of expert e. */
+/* Returns the number of logits that come before that of expert e. */
 static inline uint rank_of(__local const uint *keys, uint e) {
   uint before = 0;
   for (uint i = 0; i < E; i++) before += keys[i] > keys[e] || (keys[i] == keys[e] && i < e);
   return before;
 }
 
-/* Exponentials of a row's logits over its maximum into p and, where keys is not 0, their keys. Whole groups; rows that are not there are 0. */
+/* Computes exponentials of a row's logits relative to its maximum into p and, if keys is not 0, their keys. Whole groups call it; missing rows
+ * are 0. */
 static inline void exponentials(__local float *p, __local uint *keys, __global const T *x, int inside) {
   barrier(CLK_LOCAL_MEM_FENCE);
   FOR_OWN(e) {
@@ -69,7 +70,7 @@ static inline float sum_of(__local const float *p) {
   return sum;
 }
 
-/* Rows of a group from `from` on: whole groups walk together, because they meet at barriers. */
+/* Rows of a group from `from` on. Whole groups iterate together, since they use barriers. */
 #define FOR_ROWS_TOGETHER(from, to, step) \
   for (ulong first = (from), row = first + get_local_id(1); first < (to); first += (step), row += (step))
 
@@ -115,7 +116,7 @@ __kernel void route_bwd(__global const T *restrict logits, __global const uint *
         int is_chosen = 0;
         for (uint k = 0; k < K; k++)
           if (id[k] == e) d = LD(dw, k), is_chosen = 1;
-        /* Experts that were not chosen are no part of the renormalised weights; 0 times what is not finite is NaN. */
+        /* Experts that were not chosen have no part in the renormalized weights; 0 times a value that is not finite is NaN. */
         const float share = RENORM && !is_chosen ? 0.0f : p[e] / sum;
         ST(dlogits, row * E + e, share * (d - mean));
       }

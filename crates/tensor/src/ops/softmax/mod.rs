@@ -1,4 +1,4 @@
-//! Softmax and its logarithm, fused row by row.
+//! Softmax and its logarithm, computed row by row in one kernel.
 
 use super::prelude::*;
 use netcl_kernel::Launch;
@@ -6,10 +6,10 @@ use netcl_kernel::Launch;
 static KERNEL: Kernel =
     Kernel::new("softmax", cl_file!("softmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
 
-/// Vectors of 16 bytes of a row that a work-item may keep in registers.
+/// Maximum 16-byte vectors of a row that a work-item may keep in registers.
 const HELD: usize = 4;
 
-/// A launch over rows of `n` elements of x.
+/// Starts a launch over rows of `n` elements of x.
 fn launch(entry: &'static str, x: &Tensor, rows: usize, n: usize) -> Launch<'static> {
     let launch = KERNEL.launch(entry).define("DTYPE", x.dtype().code());
     let group = row_group(&KERNEL, x.device(), n);
@@ -21,7 +21,7 @@ fn launch(entry: &'static str, x: &Tensor, rows: usize, n: usize) -> Launch<'sta
     }
 }
 
-/// Rows of the last axis through one of the forward kernels: x `(.., N)` → `(.., N)`.
+/// Runs one of the forward kernels over rows of the last axis: x `(.., N)` → `(.., N)`.
 fn forward(entry: &'static str, x: &Tensor) -> Result<(Tensor, Tensor)> {
     check::float(entry.trim_end_matches("_fwd"), "x", x)?;
     let x = x.contiguous()?;
@@ -43,12 +43,12 @@ fn backward(entry: &'static str, y: &Tensor, dy: &Tensor) -> Result<[Option<Tens
     Ok([Some(dx)])
 }
 
-/// Rows of large values, in every storage type.
+/// Builds a sample with rows of large values, in every storage type.
 fn far<O>(op: O, x: Input) -> Sample<O, 1> {
     Sample::new(op, [x]).extreme().step(1e-3).in_order()
 }
 
-/// `exp(x) / sum(exp(x))` over the last axis.
+/// Operation `exp(x) / sum(exp(x))` over the last axis.
 #[derive(Clone)]
 pub struct Softmax;
 
@@ -69,7 +69,7 @@ impl Op<1> for Softmax {
         LogSoftmax.reference([x]).map(f64::exp)
     }
     fn calls() -> Vec<Call> {
-        let doc = "`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of -infinity alone gives NaN.";
+        let doc = "`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of only -infinity gives NaN.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
         vec![call.run(|a| a.inputs::<1>()?[0].softmax(a.get("axis")?))]
     }
@@ -88,7 +88,7 @@ impl Op<1> for Softmax {
     }
 }
 
-/// `x - log(sum(exp(x)))` over the last axis.
+/// Operation `x - log(sum(exp(x)))` over the last axis.
 #[derive(Clone)]
 pub struct LogSoftmax;
 
@@ -134,7 +134,7 @@ impl Op<1> for LogSoftmax {
     }
 }
 
-/// Applies a row op over any axis: it becomes the last one for the time.
+/// Applies a row operation over any axis, which is temporarily moved to the end.
 fn over(axis: isize, name: &str, x: &Tensor, op: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let axis = x.shape().axis(name, axis)?.cast_signed();
     if axis.cast_unsigned() + 1 == x.shape().rank() {
@@ -144,11 +144,11 @@ fn over(axis: isize, name: &str, x: &Tensor, op: impl FnOnce(&Tensor) -> Result<
 }
 
 impl Tensor {
-    /// `exp(x) / sum(exp(x))` over `axis`; a negative one counts from the end. A row of -infinity alone gives NaN.
+    /// Computes `exp(x) / sum(exp(x))` over `axis`; a negative axis counts from the end. A row of only -infinity gives NaN.
     pub fn softmax(&self, axis: isize) -> Result<Self> {
         over(axis, "softmax", self, |x| Softmax.apply([x]))
     }
-    /// `x - log(sum(exp(x)))` over `axis`, which keeps digits that `softmax` then `log` would lose.
+    /// Computes `x - log(sum(exp(x)))` over `axis`, which keeps digits that `softmax` followed by `log` would lose.
     pub fn log_softmax(&self, axis: isize) -> Result<Self> {
         over(axis, "log_softmax", self, |x| LogSoftmax.apply([x]))
     }

@@ -1,4 +1,4 @@
-//! Elements of an axis in order.
+//! Sorting of the elements of an axis.
 
 use super::MultiOp;
 use super::copy::storage;
@@ -9,7 +9,7 @@ static KERNEL: Kernel = Kernel::new("sort", cl_file!("sort.cl"))
     .tune(&[("WG", &[128, 64, 256]), ("BITS", &[4])])
     .tune_cpu(&[("WG", &[1]), ("BITS", &[8])]);
 
-/// The last axis in order: x `(.., N)` → values, and indices u32, both `(.., N)`. See [`Tensor::sort`].
+/// Operation that sorts the last axis: x `(.., N)` → values, and indices u32, both `(.., N)`. See [`Tensor::sort`].
 #[derive(Clone)]
 pub struct Sort {
     pub(super) descending: bool,
@@ -22,7 +22,9 @@ impl MultiOp<1, 2> for Sort {
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<([Tensor; 2], Tensor)> {
         let (x, (rows, n)) = (x.contiguous()?, x.shape().rows_cols());
         if u32::try_from(n).is_err() {
-            return Err(Error::unsupported(format!("sort: rows of {n} elements, their indices are u32")));
+            return Err(Error::unsupported(format!(
+                "sort: rows of {n} elements, whose indices do not fit in u32"
+            )));
         }
         let values = x.empty_like()?;
         let number = |count| Tensor::empty(x.device(), [count], DType::U32);
@@ -70,8 +72,8 @@ impl MultiOp<1, 2> for Sort {
         [Array::new(x.shape.clone(), values), Array::new(x.shape.clone(), indices)]
     }
     fn calls() -> Vec<Call> {
-        let doc = "Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger \
-                   than any number.";
+        let doc = "Sorts the elements of an axis; also returns their indices, u32. Equal elements keep their order, also with `descending`; a NaN \
+                   is larger than any number.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1).default("descending", false);
         vec![call.results(&["values", "indices"]).run_all(|a| {
             let (values, indices) = a.inputs::<1>()?[0].sort(a.get("axis")?, a.get("descending")?)?;
@@ -83,7 +85,7 @@ impl MultiOp<1, 2> for Sort {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let of = |descending, x: Input| Sample::new(Self { descending }, [x]).exact();
-        // Not differentiable: which of equal elements comes first jumps at an infinitesimal step.
+        // Not differentiable: the order of equal elements changes at an infinitesimal step.
         let tied = Input::values(&[2, 300], &[1.0, 2.0, 3.0, 3.0, -1.0, 0.0, -0.0, 2.0], Some(DType::F32));
         let numbers = Input::indices(&[3, 130], 1 << 20);
         vec![
@@ -100,11 +102,11 @@ impl MultiOp<1, 2> for Sort {
 }
 
 impl Tensor {
-    /// Elements of an axis in order, and their indices (u32), of the same shape. Equal elements keep their order, also with `descending`; a NaN is
-    /// larger than any number, -0 equals 0. Gradients flow from the values.
+    /// Sorts the elements of an axis. Returns them and their indices (u32), in the same shape. Equal elements keep their order, also with
+    /// `descending`; a NaN is larger than any number, -0 equals 0. Gradients flow from the values.
     ///
     /// # Errors
-    /// `Shape` where there is no such axis.
+    /// `Shape` if the axis does not exist.
     pub fn sort(&self, axis: isize, descending: bool) -> Result<(Self, Self)> {
         let axis = self.shape().axis("sort", axis)?.cast_signed();
         let last = -1;

@@ -3,11 +3,12 @@
  * x (R, N) OUT_T, values (R, N) OUT_T, indices (R, N) uint: values[r, j] = x[r, indices[r, j]]. keys (R, N, 2) and order (R, N) uint are
  * memory for the passes. A NaN of either sign is the largest, -0 equals 0; equal elements keep their order, also with DESCENDING.
  * dvalues, dx (R, N) T: dx[r, indices[r, j]] = dvalues[r, j].
- * Work-group r sorts row r; item l owns the l-th of WG equal runs of it in every pass. Defines: DESCENDING. Tuned: WG, BITS.
+ * Work-group r sorts row r; in every pass, item l owns the l-th of WG equal runs of it. Defines: DESCENDING. Tuned: WG, BITS.
  *
- * Design: radix sort from the lowest digit of BITS bits up (Satish, Harris and Garland 2009 for the counts by item). The first pass makes
- * keys that order as the values do; an even number of passes ends in `indices`. Local memory: 2^BITS * WG + WG words. Nothing is rounded.
- * Ceiling: 32 / BITS passes that read and write 8 bytes an element, each row by one group.
+ * Design: radix sort from the lowest digit of BITS bits upwards (Satish, Harris and Garland 2009 for the counts by item). The first pass
+ * computes keys with the order of the values; an even number of passes ends in `indices`. Local memory: 2^BITS * WG + WG words. Nothing is
+ * rounded.
+ * Ceiling: 32 / BITS passes that read and write 8 bytes per element, with one group per row.
  */
 #ifndef BITS
 #define BITS 8
@@ -18,7 +19,7 @@
 #define BINS (1 << BITS)
 #define PASSES (32 / BITS)
 
-/* Orders unsigned as the value does. */
+/* Maps a value to an unsigned key of the same order. */
 static inline uint key_of(__global const OUT_T *x, ulong i) {
 #if OUT == 4
   const uint key = x[i];

@@ -6,10 +6,10 @@ use super::prelude::*;
 static KERNEL: Kernel =
     Kernel::new("topk", cl_file!("topk.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
 
-/// Elements that one row may keep: keys and indices of all of them are in local memory.
+/// Maximum k: keys and indices of all kept elements are in local memory.
 const LARGEST_K: usize = 2048;
 
-/// Over the last axis: x `(.., N)` → indices, u32 `(.., K)`; keeps the values. No gradient.
+/// Operation over the last axis: x `(.., N)` → indices, u32 `(.., K)`; saves the values. No gradient.
 #[derive(Clone)]
 pub struct TopK {
     pub(super) k: usize,
@@ -17,7 +17,7 @@ pub struct TopK {
 
 impl Op<1> for TopK {
     const NAME: &'static str = "topk";
-    /// Values `(.., K)`
+    /// Values `(.., K)`.
     type Saved = Tensor;
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         check::float("topk", "x", x)?;
@@ -62,8 +62,8 @@ impl Op<1> for TopK {
         Array::new([&dims[..dims.len() - 1], &[self.k]].concat(), out)
     }
     fn calls() -> Vec<Call> {
-        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index \
-                   comes first; a NaN is larger than any number. The gradient of a value is that of its element.";
+        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first, and among equal elements the \
+                   lowest index first; a NaN is larger than any number. The gradient of a value flows to its element.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).required("k", Kind::Int);
         vec![call.results(&["values", "indices"]).run_all(|a| {
             let (values, indices) = a.inputs::<1>()?[0].topk(a.get("k")?)?;
@@ -88,11 +88,11 @@ impl Op<1> for TopK {
 }
 
 impl Tensor {
-    /// The `k` largest elements of the last axis and their indices (u32), both `(.., k)`, largest first. Of equal elements
-    /// the lowest index comes first; a NaN is larger than any number. The gradient of a value is that of its element.
+    /// Returns the `k` largest elements of the last axis and their indices (u32), both `(.., k)`, largest first, and among equal elements the
+    /// lowest index first. A NaN is larger than any number. The gradient of a value flows to its element.
     pub fn topk(&self, k: usize) -> Result<(Self, Self)> {
         let (indices, values) = crate::no_grad(|| TopK { k }.forward([self]))?;
-        // Only a value whose gradient is asked for is read once more, by its index.
+        // Only values with a recorded gradient are read once more, by their index.
         let values = if crate::tape::records(&[self]) { gather(self, -1, &indices)? } else { values };
         Ok((values, indices))
     }

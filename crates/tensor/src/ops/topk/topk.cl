@@ -1,26 +1,26 @@
-/* topk: the K largest elements of each row, largest first, of equal ones the lowest index first. A NaN is larger than any number.
+/* topk: the K largest elements of each row, largest first, and among equal elements the lowest index first. A NaN is larger than any number.
  *
- * x (R, N) T, values (R, K) T, indices (R, K) uint. Work-group r owns row r. Four passes count the elements by 8 bits of a key
- * that orders like the value, from the top bits down, until the key of the K-th is known; where more elements share that key
- * than there are places, up to four more passes over index bits find the last index that still gets one. The K chosen ones
- * are collected in any order and each counts how many go before it: keys and indices differ, so that is its place.
- * Local memory: 256 + 2 K words. Nothing is rounded.
+ * x (R, N) T, values (R, K) T, indices (R, K) uint. Work-group r owns row r. Four passes count the elements by 8 bits of a key, from the top bits
+ * down, until the key of the K-th element is known; keys have the order of the values. If too many elements have that key, up to four more
+ * passes over index bits find the last index that is still kept. The K chosen elements are collected in any order, and each counts
+ * the elements before it. Keys and indices differ, so the count is its place. Local memory: 256 + 2 K words. Nothing is rounded.
  *
  * Design: radix select (Alabi, Blanchard, Gordon and Steinbach 2012, "Fast k-selection algorithms for graphics processing units").
- * Ceiling: reads x up to nine times, out of the cache after the first. H200, 64 rows of 50304 f32: 164 us.
+ * Ceiling: reads x up to nine times, from the cache after the first. H200, 64 rows of 50304 f32: 164 us.
  */
 #ifndef K
 #define K 8
 #endif
 #define BINS 256
 
-/* Orders unsigned like the float; every NaN is the largest key, and -0 equals 0. */
+/* Maps a float to an unsigned key of the same order; every NaN is the largest key, and -0 equals 0. */
 static inline uint key_of(float v) {
   const uint u = as_uint(v == 0.0f ? 0.0f : v);
   return isnan(v) ? 0xffffffffu : (u >> 31 ? ~u : u | 0x80000000u);
 }
 
-/* The bin that holds the `wanted`-th largest (1, 2, …); what is above it is taken off `wanted`. All items get the same. */
+/* Returns the bin of the `wanted`-th largest element (1, 2, …), the same for all items; the number of elements in higher bins is subtracted from
+ * `wanted`. */
 static uint pick(__local uint *bins, uint *wanted) {
   uint bin = BINS - 1, left = *wanted;
   while (bin > 0 && bins[bin] < left) left -= bins[bin--];
@@ -47,7 +47,7 @@ __kernel void topk(__global const T *restrict x, __global T *restrict values, __
     share = bins[bin];
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  /* Places by index among equals: the lowest index has the largest ~i. */
+  /* Places by index among equal elements: the lowest index has the largest ~i. */
   uint last = 0;
   if (share > wanted) {
     for (int shift = 24; shift >= 0; shift -= 8) {

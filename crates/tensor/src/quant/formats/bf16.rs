@@ -1,4 +1,4 @@
-//! BF16: no blocks.
+//! BF16: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::{read, write};

@@ -1,4 +1,4 @@
-//! F16: no blocks.
+//! F16: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::{read, write};

@@ -1,4 +1,4 @@
-//! F32: no blocks.
+//! F32: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::{read, write};

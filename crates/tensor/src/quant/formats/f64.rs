@@ -1,4 +1,4 @@
-//! F64: no blocks.
+//! F64: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::{read, write};

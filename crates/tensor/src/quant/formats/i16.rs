@@ -1,4 +1,4 @@
-//! I16: no blocks.
+//! I16: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::read;

@@ -1,4 +1,4 @@
-//! I32: no blocks.
+//! I32: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::read;

@@ -1,4 +1,4 @@
-//! I64: no blocks.
+//! I64: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::read;

@@ -1,4 +1,4 @@
-//! I8: no blocks.
+//! I8: plain elements without blocks.
 
 use crate::quant::format::Format;
 use crate::quant::parts::plain::read;

@@ -1,9 +1,9 @@
-/* Scaled dot-product attention in f32 on sm_90's tensor cores, with f32's own accuracy: each f32 operand of a product is three
- * bf16, six of whose nine products are made (include/bf16x3.cl). Scores, P and sums are f32. The tensor cores sum 64 terms at most, and
- * f32 units add the blocks. The forward is in _fwd.cl, the gradients in _bwd.cl, _bwd_kv.cl and _bwd_q.cl; this text has what they share.
+/* Scaled dot-product attention in f32 on sm_90's tensor cores with f32's accuracy: each f32 operand of a product is split into three bf16, and
+ * six of the nine products are computed (include/bf16x3.cl). Scores, P and sums are f32. The tensor cores sum at most 64 terms, and f32 units
+ * add the blocks. The forward is in _fwd.cl, the gradients are in _bwd.cl, _bwd_kv.cl and _bwd_q.cl; this file has their shared parts.
  *
- * attention_planes cuts a tensor up. Its image: for each head, blocks of 64 rows of 64 columns, zeros past T and D; a block is three
- * planes, an operand by rows and by columns, and one copy brings it.
+ * attention_planes splits a tensor. The result, its image, has for each head blocks of 64 rows of 64 columns, with zeros past T and D. A block
+ * is three planes, is an operand by rows and by columns, and is loaded by one copy.
  *   x         float (B,H,T,D), element (b,h,t,d) at x0 + b*xb + h*xh + t*xt + d
  *   planes    the image: (B,H,T/64 rounded up,3,8,64,8) bf16
  *   groups    (T / 64 rounded up, H, B) of 256 items
@@ -18,12 +18,12 @@
 #define PLANE 8192
 #define BLOCK (3 * PLANE)
 #define ALONE 8
-/* A block as an operand. By rows: core matrices 128 bytes apart along rows, 1024 along columns. By columns the two change places. */
+/* Descriptors of a block as an operand. By rows: core matrices 128 bytes apart along rows, 1024 along columns. By columns: the reverse. */
 #define ROWS_OF(at) (CORES(128, 1024) | (ulong)((at) >> 4))
 #define COLUMNS_OF(at) (CORES(1024, 128) | (ulong)((at) >> 4))
 #define BLOCKS(rows) (((rows) + 63) / 64)
 
-/* A fragment of 64 x 64 to three planes of A operands, each of 16 registers. */
+/* Splits a fragment of 64 x 64 into three planes of A operands, each of 16 registers. */
 INLINE void cut_up(uint *p, const float *s) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
@@ -39,7 +39,7 @@ INLINE void store2_if(__global float *to, int yes, float a, float b) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes st.global.v2.f32 [%0], {%2, %3};\n\t}" ::"l"(to), "r"(yes),
                "f"(a), "f"(b) : "memory");
 }
-/* A 64 x 64 product to memory: row `to` times by0 where ok0, the row 8 below times by8 where ok8. */
+/* Stores a 64 x 64 product: row `to` times by0 if ok0, the row 8 below times by8 if ok8. */
 INLINE void store_floats(const float *c, __global float *to, ulong stride, int ok0, int ok8, float by0, float by8, int q) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
@@ -48,7 +48,7 @@ INLINE void store_floats(const float *c, __global float *to, ulong stride, int o
     store2_if(to + 8 * stride + j * 8 + 2 * q, ok8 && inside, c[j * 4 + 2] * by8, c[j * 4 + 3] * by8);
   }
 }
-/* Hides what rows `row` (the item's upper) and 8 below do not see of key block i; the first of the consumer's rows is row0. */
+/* Masks the keys of block i that rows `row` (the item's upper row) and 8 below do not see. row0 is the consumer's first row. */
 INLINE void mask_keys(float *s, const Sizes *n, int i, int row0, int row) {
   const int column = i * 64 + first_column(get_local_id(0));
 #if CAUSAL
@@ -58,7 +58,7 @@ INLINE void mask_keys(float *s, const Sizes *n, int i, int row0, int row) {
   if (i * 64 + 64 > n->s_len) hide_after(s, 64, column, n->s_len - 1, n->s_len - 1);
 #endif
 }
-/* Passes a stage that has nothing for consumer `me`: no product keeps its warps together. */
+/* Skips a stage that consumer `me` does not need. Without a product, a barrier must keep its warps together. */
 INLINE void skip_stage(uint full, uint free, uint parity, int me) {
   mbar_wait(full, parity);
   bar_sync(ALONE + me, 128);

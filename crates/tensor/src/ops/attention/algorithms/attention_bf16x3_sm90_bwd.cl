@@ -1,34 +1,34 @@
-/* Gradients of attention in f32 for sm_90, after attention_bf16x3_sm90.cl, whose images, sizes and helpers it uses.
+/* Gradients of attention in f32 for sm_90, with the images, sizes and helpers of attention_bf16x3_sm90.cl.
  *
  *   delta = sum_d dO*o,  P = 2^(scale*s - stat),  dS = P * (dO vᵀ - delta),  dq = scale * dS k,  dk = scale * dSᵀ q,  dv = Pᵀ dO
- * Two passes without atomics on results; the order of every sum is fixed by the shapes.
- * attention_bwd_stats  stats (B,H,T/64 rounded up,2,64) f32: of 64 rows lse to base 2, +infinity past T (P = 0 there), then delta;
- *                      groups of 256 items, one a block. g is dO, strided
- * attention_bwd_kv     in _kv.cl. A tile is 128 keys of a key head; two consumers of 64 keys hold dk and dv in registers and walk the query
+ * Two passes without atomics on results; the shapes determine the order of every sum.
+ * attention_bwd_stats  stats (B,H,T/64 rounded up,2,64) f32: for 64 rows lse to base 2, +infinity past T (P = 0 there), then delta;
+ *                      groups of 256 items, one per block. g is dO, strided
+ * attention_bwd_kv     in _kv.cl. A tile is 128 keys of a key head. Two consumers of 64 keys hold dk and dv in registers and process the query
  *                      blocks of all heads of the group. Sᵀ = k qᵀ and dPᵀ = v dOᵀ, so that Pᵀ and dSᵀ are A operands
- * attention_bwd_q      in _q.cl. A tile is 128 queries of a head, 64 a consumer, which walk the keys as the forward does
- *   q g k v  images; dq, dk, dv strided f32, every element written; the rest as in the forward
+ * attention_bwd_q      in _q.cl. A tile is 128 queries of a head, 64 per consumer, which process the keys like the forward
+ *   q g k v  images; dq, dk, dv strided f32, every element written; all others as in the forward
  *
- * Both passes have two operands that stay for a tile (held), and two that pass (ring): k, v and q, dO; or q, dO and k, v.
+ * In both passes, two operands stay in local memory for a tile (held), and two stream through a ring: k, v and q, dO; or q, dO and k, v.
  *
  *   local memory   held, two blocks of each | ring, STAGES of a block of each | statistics, STAGES (kv pass) | barriers | tile
  *   producer       held(t) -> ring(0) -> ring(1) -> ... held(t+1) ...
- *   consumer       S, dP of ring(0) | P, dS cut up | sums += | S, dP of ring(1) | ...
+ *   consumer       S, dP of ring(0) | P, dS split | sums += | S, dP of ring(1) | ...
  *
  *   barrier                 id      items   arrives                                   waits
  *   held_full, ring_full    -       bytes   the producer's copies                     consumers, before products
  *   held_free, ring_free    -       2       consumers, at a tile's end, after products  the producer, before the next copies
- *   ALONE + c               8, 9    128     the items of consumer c, where no product keeps its warps together
+ *   ALONE + c               8, 9    128     the items of consumer c, when no product keeps its warps together
  *
- * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691) in two passes, one that owns keys and one that owns queries, in place of
+ * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691) in two passes, one that owns keys and one that owns queries, instead of
  * atomics; products by bf16x3 emulation.
- * Ceiling: a sixth of bf16's 989 TFLOP/s. Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal): dk and dv 71, dq 75, seven
- * products counted, as many as are made.
+ * Ceiling: a sixth of bf16's 989 TFLOP/s. Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal): dk and dv 71, dq 75, with all seven
+ * computed products counted.
  */
 #define STAGES 2
 #define LOCAL_BYTES (4 * BLOCK + STAGES * (2 * BLOCK + 512) + BARRIER_BYTES)
 
-/* Two blocks of each of two operands that stay (`held`), and a ring of one block of each of two that pass (`ring`). */
+/* Local memory: two blocks of each held operand (`held`), and a ring with one block of each streamed operand (`ring`). */
 typedef struct {
   uint held, ring, stats;
   uint held_full, held_free, ring_full, ring_free;
@@ -46,13 +46,13 @@ INLINE Place place(__local uchar *local_) {
   at.tile = (__local int *)(local_ + LOCAL_BYTES - BARRIER_BYTES + SLOT_BYTES);
   return at;
 }
-/* By one item, before the group's barrier. */
+/* Initializes the rings. One item calls it, before the group's barrier. */
 INLINE void rings(const Place *at) {
   ring_init(at->ring_full, at->ring_free, STAGES, 2);
   ring_init(at->held_full, at->held_free, 1, 2);
   barriers_ready();
 }
-/* Copies the two or one blocks from `block` on of two images of `blocks` blocks a head. */
+/* Copies the one or two blocks from `block` on of two images with `blocks` blocks per head. */
 INLINE void hold(const Place *at, __global const uchar *x, __global const uchar *y, long head, int blocks, int block) {
   const uint bytes = min(blocks - block, 2) * BLOCK;
   const long from = (head * blocks + block) * BLOCK;

@@ -1,4 +1,4 @@
-/* The second part of attention_bf16x3_sm90_bwd.cl, whose contract and sizes it uses: the gradients of keys and values. */
+/* The second part of attention_bf16x3_sm90_bwd.cl, with the contract and sizes of that file: the gradients of keys and values. */
 INLINE void produce_kv(const Place *at, const Sizes *n, int batch, __global const uchar *q_, __global const uchar *g_,
                               __global const uchar *k_, __global const uchar *v_, __global const float *stats, __global int *next) {
   const int q_blocks = BLOCKS(n->t_len), k_blocks = BLOCKS(n->s_len), pairs = (k_blocks + 1) / 2, all = batch * n->kv_heads;
@@ -32,13 +32,13 @@ INLINE void produce_kv(const Place *at, const Sizes *n, int batch, __global cons
   leave(next);
 }
 
-/* Where the gradients of keys and values go: first elements, strides of batch, head and row. */
+/* Destinations of the gradients of keys and values: first elements, strides of batch, head and row. */
 typedef struct {
   __global float *dk, *dv;
   ulong dk0, dv0, dkb, dkh, dkt, dvb, dvh, dvt;
 } KvGrads;
 
-/* The tiles of consumer `me`, 64 keys of each; it is warpgroup 1 or 2. `scale` is that of scores, to base 2. */
+/* Processes the tiles of consumer `me` (warpgroup 1 or 2), 64 keys of each. `scale` is the factor of scores to base 2. */
 INLINE void consume_kv(const Place *at, const Sizes *n, int warpgroup, const KvGrads *to, float scale, float dk_scale, const Dropout *drop) {
   const int item = get_local_id(0), q = item & 3, g = (item & 31) >> 2, me = warpgroup - 1, q_blocks = BLOCKS(n->t_len);
   uint s = 0, parity = 0, held_parity = 0;
@@ -77,7 +77,7 @@ INLINE void consume_kv(const Place *at, const Sizes *n, int warpgroup, const KvG
         power2_columns(S, 64, scale, stat);
         WAIT_PRODUCTS(0);
         HOLD_F32(dP);
-        /* dP becomes dS / scale, S what dv's product takes. */
+        /* Computes dS / scale in dP, and in S the weights for dv's product. */
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           const float2 delta = local_pair(column_statistic(stat + 256, j));
@@ -105,7 +105,7 @@ INLINE void consume_kv(const Place *at, const Sizes *n, int warpgroup, const KvG
         add(dK, 64, part);
         NEXT_STAGE(s, parity, STAGES)
       }
-    bar_sync(ALONE + me, 128); /* all have read the tile's number */
+    bar_sync(ALONE + me, 128); /* all items have read the tile's number */
     release_together(at->held_free);
     if (!inside) continue;
     const int ok0 = key < n->s_len, ok8 = key + 8 < n->s_len;

@@ -1,4 +1,4 @@
-/* The third part of attention_bf16x3_sm90_bwd.cl, whose contract and sizes it uses: the gradient of queries. */
+/* The third part of attention_bf16x3_sm90_bwd.cl, with the contract and sizes of that file: the gradient of queries. */
 INLINE void produce_q(const Place *at, const Sizes *n, int batch, __global const uchar *q_, __global const uchar *g_,
                              __global const uchar *k_, __global const uchar *v_, __global int *next) {
   const int q_blocks = BLOCKS(n->t_len), k_blocks = BLOCKS(n->s_len), pairs = (q_blocks + 1) / 2, all = batch * n->heads;
@@ -29,7 +29,7 @@ INLINE void produce_q(const Place *at, const Sizes *n, int batch, __global const
   leave(next);
 }
 
-/* The tiles of consumer `me`, 64 rows of each; it is warpgroup 1 or 2. `scale` is that of scores, to base 2. */
+/* Processes the tiles of consumer `me` (warpgroup 1 or 2), 64 rows of each. `scale` is the factor of scores to base 2. */
 INLINE void consume_q(const Place *at, const Sizes *n, int warpgroup, __global const float *stats, __global float *dq, ulong dqb, ulong dqh,
                       ulong dqt, float scale, float dq_scale, const Dropout *drop) {
   const int item = get_local_id(0), q = item & 3, me = warpgroup - 1;
@@ -78,7 +78,7 @@ INLINE void consume_q(const Place *at, const Sizes *n, int warpgroup, __global c
       skip_stage(at->ring_full + s * 8, at->ring_free + s * 8, parity, me);
       NEXT_STAGE(s, parity, STAGES)
     }
-    bar_sync(ALONE + me, 128); /* all have read the tile's number */
+    bar_sync(ALONE + me, 128); /* all items have read the tile's number */
     release_together(at->held_free);
     if (!inside) continue;
     const int b = head / n->heads, h = head - b * n->heads;

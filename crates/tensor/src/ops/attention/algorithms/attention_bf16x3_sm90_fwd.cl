@@ -1,25 +1,25 @@
-/* The forward of attention_bf16x3_sm90.cl, whose images, sizes and helpers it uses: o = softmax(scale * q kᵀ + mask) v in f32.
+/* The forward of attention_bf16x3_sm90.cl, with the images, sizes and helpers of that file: o = softmax(scale * q kᵀ + mask) v in f32.
  *
- * A group stays for the whole launch and takes tiles of 128 queries of a head, longest first. One item copies, two consumer warpgroups
- * compute 64 rows each, 64 keys at a time: S = q kᵀ, the softmax to base 2, P cut up in registers, O = O * by + P v. While one takes its
- * exponentials the other multiplies.
+ * Groups are persistent and take tiles of 128 queries of a head, longest first. One item copies. Two consumer warpgroups compute 64 rows each,
+ * 64 keys at a time: S = q kᵀ, the softmax to base 2, P split in registers, O = O * by + P v. While one computes its exponentials, the other
+ * multiplies.
  *
  *   local memory   q, two blocks | k and v, STAGES of two blocks | barriers | tile
  *   producer       q(t) -> k(0), v(0) -> k(1), v(1) -> ... q(t+1) ...
- *   consumer       S(0) | softmax, P cut up | P v(0) | O += | S(1) | ...
+ *   consumer       S(0) | softmax, P split | P v(0) | O += | S(1) | ...
  *
  *   barrier          id      items   arrives                           waits
  *   q_full           -       bytes   the copy of a tile's queries      consumers, at the start of a tile
  *   q_free           -       2       consumers, at its end             the producer, before the next tile
  *   kv_full          -       bytes   the copies of k and v             consumers, before products
  *   kv_free          -       2       consumers, after them             the producer, before the next copies
- *   ALONE + c        8, 9    128     the items of consumer c, where no product keeps its warps together
+ *   ALONE + c        8, 9    128     the items of consumer c, when no product keeps its warps together
  *
  * q k v     images
  * o         (B,T,H,D) contiguous f32; lse (B,H,T) f32, ln of the sum of exp(scale * score)
  * next, together, groups: as in attention_wgmma_sm90.cl; 384 items
  *
- * Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal, half of the pairs): 71 TFLOP/s; attention_tile, by f32 units: 20.
+ * Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal, half of the pairs): 71 TFLOP/s; attention_tile on f32 units: 20.
  */
 #define STAGES 3
 #define LOCAL_BYTES (2 * BLOCK + STAGES * 2 * BLOCK + BARRIER_BYTES)
@@ -29,7 +29,7 @@ typedef struct {
   __local int *tile;                       /* head and pair of blocks of q */
 } Place;
 
-/* The places in `local_`, LOCAL_BYTES of it. */
+/* Layout of `local_`, LOCAL_BYTES of it. */
 INLINE Place forward_place(__local uchar *local_) {
   Place at;
   at.q = (uint)(size_t)local_;
@@ -74,7 +74,7 @@ INLINE void produce(const Place *at, const Sizes *n, int batch, __global const u
   leave(next);
 }
 
-/* The tiles of consumer `me`, 64 queries of each. */
+/* Processes the tiles of consumer `me`, 64 queries of each. */
 INLINE void consume(const Place *at, const Sizes *n, int me, __global float *o, __global float *lse, float scale, const Dropout *drop) {
   const int item = get_local_id(0), q = item & 3;
   uint s = 0, parity = 0, q_parity = 0;
@@ -121,7 +121,7 @@ INLINE void consume(const Place *at, const Sizes *n, int me, __global float *o, 
       skip_stage(at->kv_full + s * 8, at->kv_free + s * 8, parity, me);
       NEXT_STAGE(s, parity, STAGES)
     }
-    bar_sync(ALONE + me, 128); /* all have read the tile's number */
+    bar_sync(ALONE + me, 128); /* all items have read the tile's number */
     release_together(at->q_free);
     if (mine == 0) continue;
     sum0 = row_sum(sum0);

@@ -1,12 +1,12 @@
-/* What attention_tile.cl and attention_tile_bwd.cl share: tiles in local memory, a grid of items over them.
+/* Shared parts of attention_tile.cl and attention_tile_bwd.cl: tiles in local memory, each computed by a grid of items.
  *
- * Rows: the G = H / KH query heads of a key head in one list, row = t*G + g, as in attention_lanes.cl.
- * Items stand in TY rows and TX = 8 columns; item (ty, tx) owns rows ty + i*TY of a tile. Tiles are rows of float4, an odd
- * number of them apart, so that eight rows read at once fall into different banks.
+ * Rows: the G = H / KH query heads of a key head form one list, row = t*G + g, as in attention_lanes.cl. Items form TY rows and TX = 8 columns;
+ * item (ty, tx) owns rows ty + i*TY of a tile. The rows of a tile are an odd number of float4 apart, so that eight rows that are read at once
+ * are in different banks.
  *
  * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with register tiles as in "Efficient GEMM in CUDA" (CUTLASS).
- * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements of q, k, v and the
- * gradients can be moved at once: D, strides and starts are multiples of 4).
+ * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements
+ * of q, k, v and the gradients can be moved at once: D, strides and starts are multiples of 4).
  */
 #if WG < 8
 #undef WG
@@ -39,21 +39,21 @@
 #define CHUNKS ((D + 31) / 32)
 #define ROW4 (CHUNKS * 8 + 1)
 #define D4 ((D + 3) / 4)
-/* The score of a key that is not seen. */
+/* Score of a masked key. */
 #define NEG (-FLT_MAX)
 #define LOG2_E 1.44269504f
 
-/* Element (row, d) of a tile, where rows are runs of ROW4 float4. */
+/* Element (row, d) of a tile with rows of ROW4 float4. */
 #define TILE_AT(tile, row, d) ((__local float *)(tile))[(row) * ROW4 * 4 + (d)]
 
-/* Row r of the list: returns its query t, writes its head g within the group. */
+/* Returns the query t of row r of the list, and writes its head g within the group. */
 static inline uint row_of(uint r, uint *g) {
   const uint t = r / GROUP;
   *g = r - t * GROUP;
   return t;
 }
 
-/* n rows of x into a tile of `size`, zero beyond n and D; row i starts at x + place of row r0 + i. */
+/* Loads n rows of x into a tile of `size` rows, with zeros beyond n and D; row i starts at x + the offset of row r0 + i. */
 #define LOAD_TILE(tile, size, n, from)                                                                                 \
   for (int e = get_local_id(0); e < (size) * CHUNKS * 32 / (VEC ? 4 : 1); e += WG) {                                   \
     const int row = e / (CHUNKS * 32 / (VEC ? 4 : 1)), d = (e - row * (CHUNKS * 32 / (VEC ? 4 : 1))) * (VEC ? 4 : 1);  \
@@ -61,16 +61,16 @@ static inline uint row_of(uint r, uint *g) {
     if (VEC) (tile)[row * ROW4 + d / 4] = inside ? load4(from) : (float4)(0.0f);                                       \
     else TILE_AT(tile, row, d) = inside ? LD(from, 0) : 0.0f;                                                          \
   }
-/* Queries: rows r0 + i of the list. */
+/* Loads queries: rows r0 + i of the list. */
 static inline void load_queries(__local float4 *tile, int size, __global const T *x, uint r0, int n, ulong xh, ulong xt) {
   LOAD_TILE(tile, size, n, x + (r0 + row) % GROUP * xh + (r0 + row) / GROUP * xt + d)
 }
-/* Keys: s0 + i. */
+/* Loads keys s0 + i. */
 static inline void load_keys(__local float4 *tile, int size, __global const T *x, int s0, int n, ulong xt) {
   LOAD_TILE(tile, size, n, x + (ulong)(s0 + row) * xt + d)
 }
 
-/* s[i][j] = row y + i*TY of a times row x + j*TX of b. */
+/* Computes s[i][j] = row y + i*TY of a times row x + j*TX of b. */
 #define DOT_TILE(s, ni, nj, a, b, y, x)                                                                                \
   UNROLL for (int i = 0; i < ni; ++i)                                                                                  \
     UNROLL for (int j = 0; j < nj; ++j) s[i][j] = 0.0f;                                                                       \
@@ -82,7 +82,7 @@ static inline void load_keys(__local float4 *tile, int size, __global const T *x
         fma(u[i].x, w[j].x, fma(u[i].y, w[j].y, fma(u[i].z, w[j].z, fma(u[i].w, w[j].w, s[i][j]))));                   \
   }
 
-/* acc[i][c] += sum over k < nk of p[y + i*TY][k] * rows[k][4x + 32c ..]; p in rows of PS floats. */
+/* Computes acc[i][c] += sum over k < nk of p[y + i*TY][k] * rows[k][4x + 32c ..]; p has rows of PS floats. */
 #define ACC_TILE(acc, ni, p, ps, rows, nk, y, x)                                                                       \
   for (int k = 0; k < nk; ++k) {                                                                                       \
     float4 w[CHUNKS];                                                                                                  \
@@ -93,7 +93,7 @@ static inline void load_keys(__local float4 *tile, int size, __global const T *x
     }                                                                                                                  \
   }
 
-/* The four columns from 4x + 32c on of a row in memory. */
+/* Stores the four columns from 4x + 32c on of a row. */
 #define STORE_ROW(p, row, by, x)                                                                                       \
   UNROLL for (int c = 0; c < CHUNKS; ++c) {                                                                            \
     const float4 w = (row)[c] * (by);                                                                                  \
@@ -111,7 +111,7 @@ static inline void load_keys(__local float4 *tile, int size, __global const T *x
 #if DROPOUT
 #define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
 #define DROP_START const ulong offset = STREAM_START(site);
-/* What the probability of each (row r0 + i, key s0 + j) is multiplied with, at m[i * si + j * sj]; s0 % 4 == 0. */
+/* Writes the dropout factor of each probability (row r0 + i, key s0 + j) to m[i * si + j * sj]; s0 % 4 == 0. */
 static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, uint r0, uint s0, ulong head,
                       ulong t_len, uint s_len, ulong seed, ulong offset, uint drop, float keep) {
   for (int e = get_local_id(0); e < ni * nj / 4; e += WG) {
@@ -128,7 +128,7 @@ static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, u
 #define DROP_START
 #endif
 
-/* A score in powers of two from the product of its query and key; SLOPE is its derivative by that product, over LOG2_E. */
+/* Converts the product of a query and a key to a score in powers of two. SLOPE is the derivative with respect to that product, over LOG2_E. */
 #if SOFTCAP
 #define CAP_ARG , float cap
 #define SCORE(dot) ((cap * LOG2_E) * tanh((dot) * (scale / cap)))
@@ -150,7 +150,7 @@ static inline float softcap_slope(float score, float scale, float cap) {
 #define UNSEEN(s, last) ((s) > (last))
 #endif
 
-/* The first key that row r0 of the list, and so any after it, sees, rounded down to a tile of `size`. */
+/* Returns the first key that row r0 of the list, and thus any later row, sees, rounded down to a tile of `size`. */
 static inline int first_key(uint r0, uint t_len, uint s_len, int size) {
 #if WINDOW
   return max(0, (int)(r0 / GROUP) + (int)s_len - (int)t_len + 1 - WINDOW) / size * size;
@@ -159,7 +159,7 @@ static inline int first_key(uint r0, uint t_len, uint s_len, int size) {
 #endif
 }
 
-/* Last key that row r sees; -1 past the end. */
+/* Returns the last key that row r sees; -1 past the end. */
 static inline int last_key(uint r, uint rows, uint t_len, uint s_len) {
 #if CAUSAL
   return r < rows ? (int)(r / GROUP) + (int)s_len - (int)t_len : -1;

@@ -1,11 +1,11 @@
-/* What attention_vector.cl and attention_vector_bwd.cl share: lanes are queries, keys are rows.
+/* Shared parts of attention_vector.cl and attention_vector_bwd.cl: lanes are queries, rows are keys.
  *
- * Rows. The G = H / KH query heads that share a key head are laid into one list of T*G rows, row = t*G + g, so they
- * share each read of k and v, and their gradients meet in one accumulator in fixed order. A block is BQ = QV * VW rows.
+ * Rows: the G = H / KH query heads that share a key head form one list of T*G rows, row = t*G + g. They share each read of k and v, and their
+ * gradients are summed in one accumulator in fixed order. A block is BQ = QV * VW rows.
  *
  * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with queries in SIMD lanes; the query heads of a key head as one list of rows
  * (Ainslie et al. 2023, arXiv:2305.13245).
- * Defines: D head size (1..256), CAUSAL, WINDOW (keys that a query sees at most, 0 for all), SOFTCAP, DROPOUT, DTYPE, VW (4, 8, 16).
+ * Defines: D head size (1..256), CAUSAL, WINDOW (maximum keys that a query sees, 0: all), SOFTCAP, DROPOUT, DTYPE, VW (4, 8, 16).
  *
  * Soft-capping (Gemma 2): a score s becomes cap * tanh(s / cap), and its derivative is 1 - tanh(s / cap)^2.
  */
@@ -26,7 +26,7 @@
 #endif
 #define QV 2
 #define BQ (QV * VW)
-/* MR * QV accumulators, QV operands and a broadcast fill the registers: 16 of AVX2, 32 of AVX-512 and NEON. */
+/* MR * QV accumulators, QV operands and a broadcast value fill the registers: 16 on AVX2, 32 on AVX-512 and NEON. */
 #if VW == 8
 #define MR 6
 #else
@@ -39,17 +39,17 @@
 #define DP (DV * VW)
 #define DFULL (D / VW)
 #define AS_IV(v) CAT(as_int, VW)(v)
-/* The score of a key that is not seen. */
+/* Score of a masked key. */
 #define NEG (-FLT_MAX)
 
-/* Keys and values as the inner loops read them: in place when f32, else a block widened once. */
+/* Keys and values for the inner loops: read in place if f32, otherwise a block that is widened once. */
 #if DTYPE == 0
 typedef __global const float *rows_t;
 #else
 typedef const float *rows_t;
 #endif
 
-/* 2^x for x <= 0, within 2 ulp; 0 below -127; NaN stays NaN. The constant shifts the integer part into the low bits. */
+/* Computes 2^x for x <= 0, within 2 ulp; 0 below -127; NaN stays NaN. The constant shifts the integer part into the low bits. */
 static inline FV exp2_neg(FV x) {
   x = select(x, (FV)(-127.0f), x < (FV)(-127.0f));
   FV n = x + (FV)(12582912.0f);
@@ -62,7 +62,7 @@ static inline FV exp2_neg(FV x) {
   return AS_FV(AS_UV(p) + (AS_UV(n) << 23));
 }
 
-/* In each run of four lanes: lanes of p and q interleaved (ZIP), and pairs of lanes side by side (PAIR). */
+/* In each run of four lanes: interleaves lanes of p and q (ZIP), or puts pairs of lanes next to each other (PAIR). */
 #if VW == 16
 #define ZIP_LO(p, q)                                                                                                   \
   (FV)(p.s0, q.s0, p.s1, q.s1, p.s4, q.s4, p.s5, q.s5, p.s8, q.s8, p.s9, q.s9, p.sc, q.sc, p.sd, q.sd)
@@ -82,7 +82,7 @@ static inline FV exp2_neg(FV x) {
 #define PAIR_HI(p, q) (FV)(p.s23, q.s23)
 #endif
 
-/* Transposes m[VW]: 4x4 within runs of four lanes, then the runs; half the shuffles of plain interleaving on x86. */
+/* Transposes m[VW]: 4x4 within runs of four lanes, then the runs. On x86 this needs half the shuffles of plain interleaving. */
 static inline void transpose(FV *m) {
   FV s[VW];
 #pragma unroll
@@ -110,7 +110,7 @@ static inline void transpose(FV *m) {
   }
 }
 
-/* The BQ rows of a block: query and head within the group of each; rows past the end repeat the last. */
+/* The BQ rows of a block: query of each, and head within the group; rows past the end repeat the last. */
 typedef struct {
   uint t[BQ], g[BQ], n; /* n rows are real */
 } block_t;
@@ -130,7 +130,7 @@ static inline block_t block_of(uint r0, uint rows, uint group) {
   return r;
 }
 
-/* D elements of row p as DV vectors, zero beyond D. */
+/* Loads D elements of row p as DV vectors, zero beyond D. */
 static inline FV load_d(__global const T *p, int c) {
 #if D % VW
   if (c == DFULL) {
@@ -154,7 +154,7 @@ static inline void store_d(__global T *p, int c, FV x) {
   STV(p, c * VW, x);
 }
 
-/* Rows of a block times `by`, transposed: element d of lane vector j goes to dst[d * QV + j]. */
+/* Loads the rows of a block times `by`, transposed: element d of lane vector j goes to dst[d * QV + j]. */
 static inline void load_lanes(FV *dst, const block_t *r, float by, __global const T *x, ulong xh, ulong xt) {
   for (int j = 0; j < QV; ++j) {
     __global const T *at[VW];
@@ -170,7 +170,7 @@ static inline void load_lanes(FV *dst, const block_t *r, float by, __global cons
   }
 }
 
-/* The way back, each lane times its `by`. */
+/* Stores transposed rows, with a factor `by` for each lane. */
 static inline void store_lanes(const FV *src, const block_t *r, const FV *by, __global T *x, ulong xh, ulong xt) {
   for (int j = 0; j < QV; ++j)
     for (int c = 0; c < DV; ++c) {
@@ -187,14 +187,14 @@ static inline void store_lanes(const FV *src, const block_t *r, const FV *by, __
 }
 
 #if DTYPE != 0
-/* n rows of x, xt apart, widened into dst[n][DP]. */
+/* Widens n rows of x, xt apart, into dst[n][DP]. */
 static inline void widen(float *dst, __global const T *x, ulong xt, int n) {
   for (int i = 0; i < n; ++i)
     for (int c = 0; c < DV; ++c) CAT(vstore, VW)(load_d(x + i * xt, c), 0, dst + i * DP + c * VW);
 }
 #endif
 
-/* dst[i][j] = sum over d of rows[i0+i][d] * xt[d][j], for MR rows; rows past n repeat the last. */
+/* Computes dst[i][j] = sum over d of rows[i0+i][d] * xt[d][j], for MR rows; rows past n repeat the last. */
 #define DOT_TILE(dst, rows, stride, i0, n, xt)                                                                         \
   {                                                                                                                    \
     FV a[MR][QV];                                                                                                      \
@@ -213,7 +213,7 @@ static inline void widen(float *dst, __global const T *x, ulong xt, int n) {
         _Pragma("unroll") for (int j = 0; j < QV; ++j)(dst)[i * QV + j] = a[i][j];                                     \
   }
 
-/* ot[d0+m][j] = ot[d0+m][j] * by[j] + sum over i < n of rows[i][d0+m] * p[i][j], for M columns. */
+/* Computes ot[d0+m][j] = ot[d0+m][j] * by[j] + sum over i < n of rows[i][d0+m] * p[i][j], for M columns. */
 #define ACC_TILE(M, ot, by, rows, stride, n, p, d0)                                                                    \
   {                                                                                                                    \
     FV a[M][QV];                                                                                                       \
@@ -244,10 +244,10 @@ static inline void widen(float *dst, __global const T *x, ulong xt, int n) {
 #define SCORE_FACTOR (scale / cap) /* queries times this give the argument of tanh */
 #else
 #define CAP_ARG
-#define SCORE_FACTOR (scale * 1.44269504f) /* powers of two from here on */
+#define SCORE_FACTOR (scale * 1.44269504f) /* scores are powers of two from here on */
 #endif
 
-/* First key of the block of keys in which the window of the block's first row begins. */
+/* Returns the first key of the block of keys that contains the start of the first row's window. */
 static inline int first_key(const block_t *r, int more) {
 #if WINDOW
   return max(0, (int)r->t[0] + more + 1 - WINDOW) / BK * BK;
@@ -256,7 +256,7 @@ static inline int first_key(const block_t *r, int more) {
 #endif
 }
 
-/* Scores of keys s0 .. s0 + n - 1 that lie before a lane's window become NEG. */
+/* Sets scores of keys s0 .. s0 + n - 1 before a lane's window to NEG. */
 #if WINDOW
 #define MASK_WINDOW(p, s0, n, r, last, more)                                                                           \
   for (int i = 0; i < min((n), (int)(r)->t[BQ - 1] + (more) + 1 - WINDOW - (s0)); ++i)                                 \
@@ -266,13 +266,13 @@ static inline int first_key(const block_t *r, int more) {
 #define MASK_WINDOW(p, s0, n, r, last, more)
 #endif
 
-/* Last key each lane of vector j sees. */
+/* Returns the last key that each lane of vector j sees. */
 static inline IV last_key(const block_t *r, int j, int more) { return AS_IV(CAT(vload, VW)(j, r->t)) + (IV)(more); }
 
 #if DROPOUT
 #define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
 #define DROP_START const ulong offset = STREAM_START(site);
-/* Low and high words of the first counter of each lane's row; head is b*H + h of the group's first. */
+/* Computes low and high words of the first counter of each lane's row; head is b*H + h of the group's first. */
 static inline void drop_rows(UV *lo, UV *hi, const block_t *r, ulong offset, ulong head, ulong t_len, uint s_len) {
   for (int j = 0; j < QV; ++j) {
     uint l[VW], h[VW];
@@ -286,7 +286,7 @@ static inline void drop_rows(UV *lo, UV *hi, const block_t *r, ulong offset, ulo
   }
 }
 
-/* m[4]: what the probabilities of keys s..s+3 (s % 4 == 0) are multiplied with: 0 or keep. */
+/* Computes the dropout factors m[4] of the probabilities of keys s..s+3 (s % 4 == 0): 0 or keep. */
 static inline void drop_mask(FV *m, UV lo, UV hi, uint s, ulong seed, uint drop, float keep) {
   UV c[4];
   c[0] = lo + (UV)(s / 4);

@@ -1,8 +1,8 @@
-/* What the gradients of sm_90 in 16 bits share: attention_bwd_stats, what they need to know of each row of queries.
+/* Shared part of the 16-bit gradients for sm_90: attention_bwd_stats, which computes the statistics of each row of queries.
  *
- * attention_bwd_stats  stats (B,H,PADDED(T)/64,2,64) f32: of 64 rows lse to base 2, +infinity past T (P = 0 there), then delta = sum_d dO*o
+ * attention_bwd_stats  stats (B,H,PADDED(T)/64,2,64) f32: for 64 rows lse to base 2, +infinity past T (P = 0 there), then delta = sum_d dO*o
  *   groups             B*H*PADDED(T)/64 of 256 items
- *   o, lse             of the forward
+ *   o, lse             results of the forward
  *   g                  dO, strided like q
  *   tickets            ORDERED only: (B,H,PADDED(T)/64,2) int, set to 0
  *

@@ -1,6 +1,6 @@
 /* Attention for sm_90: operations on fragments, the parts of a 64 x n product that the items of a warpgroup hold in registers.
  *
- * A fragment of 64 x n floats is n / 2 registers an item. Item l (0 to 31) of warp w (0 to 3):
+ * A fragment of 64 x n floats is n / 2 registers per item. Item l (0 to 31) of warp w (0 to 3):
  *
  *   register      row                 column
  *   c[4j]         16 w + l / 4        8 j + 2 (l % 4)
@@ -8,15 +8,15 @@
  *   c[4j + 2]     16 w + l / 4 + 8    8 j + 2 (l % 4)
  *   c[4j + 3]     16 w + l / 4 + 8    8 j + 2 (l % 4) + 1      for j from 0 to n / 8 - 1
  *
- * So an item has parts of two rows, the upper and, 8 below, the lower one; the four items of a row (q = l % 4) lie side by side in a warp.
- * Packed in pairs of 16 bits, a fragment is the A operand of a product over its columns: p[2j] of the upper, p[2j + 1] of the lower row.
- * Every n below is a constant; what operations do with it is unrolled, and the registers stay registers.
+ * So an item has parts of two rows, the upper row and the lower row 8 below. The four items of a row (q = l % 4) are adjacent in a warp. Packed
+ * in pairs of 16 bits, a fragment is the A operand of a product over its columns: p[2j] of the upper, p[2j + 1] of the lower row. Every n below
+ * is a constant. The operations are unrolled, so that the values stay in registers.
  *
  * Source: PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16".
  */
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
-/* Row in 64 of an item's upper row, and its first column in 8. */
+/* Row (of 64) of an item's upper row, and its first column (of 8). */
 INLINE int upper_row(int item) { return (item >> 5 & 3) * 16 + ((item & 31) >> 2); }
 INLINE int first_column(int item) { return 2 * (item & 3); }
 
@@ -44,7 +44,7 @@ INLINE float2 local_pair(uint at) {
   r.y = y;
   return r;
 }
-/* Stores as one predicated instruction: a branch around them would cut the unrolled code. */
+/* Stores as one predicated instruction. A branch would split the unrolled code. */
 INLINE void store4_if(__global T *to, int yes, uint a, uint b, uint c, uint d) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}" ::"l"(to),
                "r"(yes), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -53,8 +53,8 @@ INLINE void store_if(__global float *to, int yes, float a) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes st.global.f32 [%0], %2;\n\t}" ::"l"(to), "r"(yes), "f"(a)
                : "memory");
 }
-/* w[i]: this item's pair of chunk i of four chunks of 8 columns, over which the four items of a row lie side by side. Back comes the
- * whole chunk `q`, its 16 bytes in order. */
+/* w[i] is this item's pair in chunk i of four chunks of 8 columns; the four items of a row have adjacent pairs. Returns the whole chunk `q`, 16
+ * bytes in order. */
 INLINE uint4 whole_chunk(const uint *w, int q) {
   const uint a = swap_u(q & 1 ? w[0] : w[1], 1), b = swap_u(q & 1 ? w[2] : w[3], 1);
   const uint x0 = q & 1 ? a : w[0], x1 = q & 1 ? w[1] : a, x2 = q & 1 ? b : w[2], x3 = q & 1 ? w[3] : b;
@@ -66,8 +66,8 @@ INLINE uint4 whole_chunk(const uint *w, int q) {
   r.w = q & 2 ? x3 : f;
   return r;
 }
-/* A 64 x DP product to memory: row `to` times by0 where ok0, the row 8 below times by8 where ok8. The four items of a row
- * exchange pairs so that each stores 16 bytes. */
+/* Stores a 64 x DP product: row `to` times by0 if ok0, the row 8 below times by8 if ok8. The four items of a row exchange pairs so that each
+ * stores 16 bytes. */
 INLINE void store_rows(const float *c, __global T *to, ulong stride, int ok0, int ok8, float by0, float by8, int q) {
 #pragma unroll
   for (int j = 0; j < DP / 8; j += 4)
@@ -82,8 +82,8 @@ INLINE void store_rows(const float *c, __global T *to, ulong stride, int ok0, in
     }
 }
 
-/* Scores that do not count become -infinity: of columns after the last that the upper and the lower row see, or before the first. `column`
- * is that of the item's first. */
+/* Sets masked scores to -infinity: columns after the last, or before the first, that the upper and the lower row see. `column` is the item's
+ * first column. */
 INLINE void hide_after(float *s, int n, int column, int last0, int last8) {
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
@@ -102,7 +102,7 @@ INLINE void hide_before(float *s, int n, int column, int first0, int first8) {
     if (column + j * 8 + 1 < first8) s[j * 4 + 3] = -INFINITY;
   }
 }
-/* The same of all scores of the upper or the lower row. */
+/* Sets all scores of the upper or the lower row to -infinity. */
 INLINE void hide_rows(float *s, int n, int upper, int lower) {
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
@@ -110,20 +110,20 @@ INLINE void hide_rows(float *s, int n, int upper, int lower) {
     if (lower) s[j * 4 + 2] = s[j * 4 + 3] = -INFINITY;
   }
 }
-/* The larger of high and a row's scores, over the four items of the row: of the upper row of s, or of the lower row of s + 2. */
+/* Returns the maximum of `high` and a row's scores over the row's four items: of the upper row of s, or of the lower row for s + 2. */
 INLINE float row_max(const float *s, int n, float high) {
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) high = max_f(high, max_f(s[j * 4], s[j * 4 + 1]));
   high = max_f(high, swap_f(high, 1));
   return max_f(high, swap_f(high, 2));
 }
-/* A row's sum from the shares of its four items. */
+/* Returns a row's sum from the partial sums of its four items. */
 INLINE float row_sum(float share) {
   share += swap_f(share, 1);
   return share + swap_f(share, 2);
 }
-/* s = 2^(scale * s + shift): by rows; and by columns, minus the numbers of `at`, the place in local memory of that of the item's first
- * column. Statistics of 64 columns are followed by other 64. */
+/* Computes s = 2^(scale * s + shift) by rows; or by columns, with the shifts subtracted and read from local memory at `at`, the position of the
+ * item's first column. Statistics come in sets of 64 columns. */
 INLINE void power2_rows(float *s, int n, float scale, float shift0, float shift8) {
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
@@ -133,7 +133,7 @@ INLINE void power2_rows(float *s, int n, float scale, float shift0, float shift8
     s[j * 4 + 3] = power2(fma(s[j * 4 + 3], scale, shift8));
   }
 }
-/* Scores to 2^(scale * (score - high)) by rows, and what they add to this item's share of the rows' sums. */
+/* Converts scores to 2^(scale * (score - high)) by rows, and adds them to this item's partial sums of the rows. */
 INLINE void exponentials(float *s, int n, float scale, float high0, float high8, float *sum0, float *sum8) {
   const float a0 = -high0 * scale, a8 = -high8 * scale;
 #pragma unroll
@@ -157,7 +157,7 @@ INLINE void power2_columns(float *s, int n, float scale, uint at) {
     s[j * 4 + 3] = power2(fma(s[j * 4 + 3], scale, -of.y));
   }
 }
-/* c = 0; c += x; rows of c times by0 and by8; c = c * by + x by rows. */
+/* Computes c = 0; c += x; rows of c times by0 and by8; c = c * by + x by rows. */
 INLINE void zero(float *c, int n) {
 #pragma unroll
   for (int i = 0; i < n / 2; ++i) c[i] = 0.0f;
@@ -185,8 +185,8 @@ INLINE void scale_rows_and_add(float *c, int n, float by0, float by8, const floa
   }
 }
 
-/* Dropout of the scores' weights, by draws of Philox (include/philox.cl). DROP_ARGS are a kernel's last arguments, DROP_OF_ARGS what they say;
- * without DROPOUT nothing is dropped and nothing drawn. `keep` is the factor of what is kept. */
+/* Dropout of the scores' weights, by draws of Philox (include/philox.cl). DROP_ARGS are a kernel's last arguments, DROP_OF_ARGS builds the
+ * struct from them. Without DROPOUT there are no draws. `keep` is the factor of kept weights. */
 typedef struct {
   ulong seed, offset;
   uint drop;
@@ -203,16 +203,16 @@ INLINE Dropout dropout_of(ulong seed, ulong offset, uint drop, float keep) {
 #if DROPOUT
 #define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
 #define DROP_OF_ARGS dropout_of(seed, STREAM_START(site), drop, keep)
-/* Four bits that say which of the four words of draw n are kept. */
+/* Returns four bits that mark which of the four words of draw n are kept. */
 INLINE uint kept_words(ulong n, const Dropout *d) {
   uint c[4];
   philox_counter(c, d->offset, n);
   philox(c, (uint2)((uint)d->seed, (uint)(d->seed >> 32)));
   return (c[0] >= d->drop ? 1u : 0u) | (c[1] >= d->drop ? 2u : 0u) | (c[2] >= d->drop ? 4u : 0u) | (c[3] >= d->drop ? 8u : 0u);
 }
-/* Bit i % 32 of bits[i / 32] says whether element c[i] of a fragment of 64 queries x n keys is kept; n0 is the draw of the
- * item's upper row and the block's first key, `below` the draws to the row 8 below. Even items draw for the upper row, odd
- * ones for the lower, four keys each, and swap. */
+/* Sets bit i % 32 of bits[i / 32] if element c[i] of a fragment of 64 queries x n keys is kept. n0 is the draw of the item's upper row and the
+ * block's first key; `below` is the number of draws to the row 8 below. Even items draw for the upper row, odd items for the lower one, four keys
+ * each, and then exchange. */
 INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, const Dropout *d) {
   n0 += (q & 1 ? below : 0) + (q >> 1);
 #pragma unroll
@@ -224,9 +224,8 @@ INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, const 
     bits[w] = (up >> 2 * (q & 1) & 0x33333333u) | (low >> 2 * (q & 1) & 0x33333333u) << 2;
   }
 }
-/* The same for a fragment of 64 keys x n queries; n0 is the draw of the block's first query + 2 * (item % 4) and of the item's
- * upper key / 4, `next` the draws from query to query. Of four items on four keys, item r draws for query r & 1 and the upper
- * or lower four keys. */
+/* Does the same for a fragment of 64 keys x n queries. n0 is the draw of the block's first query + 2 * (item % 4) and of the item's upper key /
+ * 4, `next` the number of draws between queries. Of four items on four keys, item r draws for query r & 1 and the upper or lower four keys. */
 INLINE void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, const Dropout *d) {
   const int r = g & 3;
   n0 += (r & 1) * next + (r >> 1) * 2;
@@ -242,7 +241,7 @@ INLINE void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, cons
     bits[w] = (u0 >> r & every4) | (u1 >> r & every4) << 1 | (u2 >> r & every4) << 2 | (u3 >> r & every4) << 3;
   }
 }
-/* Element i of a fragment, x, or 0 where it is dropped. */
+/* Returns element i of a fragment, x, or 0 if it is dropped. */
 INLINE float dropped(const uint *bits, int i, float x) { return bits[i / 32] >> (i & 31) & 1 ? x : 0.0f; }
 #else
 #define DROP_ARGS
@@ -251,9 +250,9 @@ INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, const 
 INLINE void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, const Dropout *d) {}
 INLINE float dropped(const uint *bits, int i, float x) { return x; }
 #endif
-/* Draws of a query's row of weights, four of them a draw. */
+/* Returns the number of draws per query's row of weights; a draw covers four weights. */
 INLINE ulong draws_of_row(const Sizes *n) { return (ulong)(((uint)n->s_len + 3) / 4); }
-/* Weights in pairs of 16 bits, the A operand of a product over their columns; and what is kept of them, of 8 columns or all. */
+/* Packs weights into pairs of 16 bits, the A operand of a product over their columns: all of them, or the kept ones of 8 columns or of all. */
 INLINE void pack_weights(uint *p, int n, const float *s) {
 #pragma unroll
   for (int i = 0; i < n / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);

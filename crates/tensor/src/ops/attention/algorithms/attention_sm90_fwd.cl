@@ -1,8 +1,8 @@
-/* What the forward kernels of sm_90 in 16 bits share: sizes of blocks, what lies where in local memory, the producer, the softmax of a block
- * of scores, and the end of a tile. Used by attention_wgmma_sm90.cl (D up to 128) and attention_wide_sm90.cl (129 to 256), which have the
- * consumers' main loops; see attention_sm90.cl for blocks and tiles, attention_sm90_fragments.cl for what registers hold.
+/* Shared parts of the 16-bit forward kernels for sm_90: sizes of blocks, layout of local memory, the producer, the softmax of a block of scores,
+ * and the end of a tile. attention_wgmma_sm90.cl (D up to 128) and attention_wide_sm90.cl (129 to 256) use it and contain the consumers' main
+ * loops; see attention_sm90.cl for blocks and tiles, attention_sm90_fragments.cl for the layout of registers.
  *
- * A tile is BQ = 64 * CW queries of one head; its keys and values come in blocks of BK rows, from the last that is seen to the first.
+ * A tile is BQ = 64 * CW queries of one head; its keys and values come in blocks of BK rows, from the last visible block to the first.
  *
  *   local memory   q, Q_STAGES | k, STAGES | v, STAGES | barriers | tiles
  *
@@ -19,8 +19,8 @@
 #define CW 2
 #endif
 #define BQ (64 * CW)
-/* As many keys as registers hold scores for beside 64 x D sums, and two stages of them as local memory holds. BK_STEPS: 16-deep steps of a
- * product over them. HOLD_SCORES, HOLD_WEIGHTS: nothing that touches these registers moves across. */
+/* BK is limited by the registers for scores next to 64 x D sums, and by two stages of keys in local memory. BK_STEPS: 16-deep steps of a product
+ * over them. HOLD_SCORES, HOLD_WEIGHTS: instructions that use these registers do not move across it. */
 #if D <= 128
 #define BK 128
 #define BK_STEPS 8
@@ -46,7 +46,7 @@
 #define Q_BYTES (BQ * DP * 2)
 #define K_BYTES (BK * DP * 2)
 #define LOCAL_BYTES (Q_STAGES * Q_BYTES + 2 * STAGES * K_BYTES + BARRIER_BYTES)
-/* Warpgroups start with what .maxnreg allows, 168 registers an item (128 in four warpgroups). */
+/* Warpgroups start with the limit of .maxnreg, 168 registers per item (128 with four warpgroups). */
 #if CW == 3
 #define COPY_REGISTERS 32
 #define MATH_REGISTERS 160
@@ -61,7 +61,7 @@ typedef struct {
   __local int *tile;                                         /* head and block of each stage of q */
 } Place;
 
-/* The places in `local_`, LOCAL_BYTES of it. */
+/* Layout of `local_`, LOCAL_BYTES of it. */
 INLINE Place forward_place(__local uchar *local_) {
   Place at;
   at.q = (uint)(size_t)local_;
@@ -76,7 +76,7 @@ INLINE Place forward_place(__local uchar *local_) {
   at.tile = (__local int *)(local_ + LOCAL_BYTES - BARRIER_BYTES + SLOT_BYTES);
   return at;
 }
-/* By one item, before the group's barrier: a stage is free after `consumers` arrivals. */
+/* Initializes the rings. One item calls it, before the group's barrier. A stage is free after `consumers` arrivals. */
 INLINE void forward_rings(const Place *at, int consumers) {
   ring_init(at->k_full, at->k_free, STAGES, consumers);
   ring_init(at->v_full, at->v_free, STAGES, consumers);
@@ -84,7 +84,7 @@ INLINE void forward_rings(const Place *at, int consumers) {
   barriers_ready();
 }
 
-/* First key block that rows `first`.. see. */
+/* Returns the first key block that rows `first`.. see. */
 INLINE int first_block(const Sizes *n, int first) {
 #if WINDOW
   return max(first + n->s_len - n->t_len + 1 - WINDOW, 0) / BK;
@@ -93,7 +93,7 @@ INLINE int first_block(const Sizes *n, int first) {
 #endif
 }
 
-/* The producer: a tile's queries, then its keys and values block after block; tiles longest first. */
+/* The producer: copies a tile's queries, then its keys and values block after block; tiles come longest first. */
 INLINE void produce(const Place *at, const Sizes *n, int blocks, int all, ulong maps, __global int *next) {
   const ulong mq = use_map(maps), mk = use_map(maps + 128), mv = use_map(maps + 256);
   const int tiles = blocks * all;
@@ -126,12 +126,12 @@ INLINE void produce(const Place *at, const Sizes *n, int blocks, int all, ulong 
   leave(next);
 }
 
-/* The softmax of an item's two rows so far: references of the powers, and this item's shares of the sums. */
+/* The softmax of an item's two rows so far: the references of the exponents, and this item's partial sums. */
 typedef struct {
   float high0, high8, sum0, sum8;
 } Softmax;
-/* A row's reference follows its maximum once that is 2^SLACK above: until then its powers are larger than 1, which f32 sums and
- * bf16 powers do not mind, and O need not be scaled. Whether any of the warp's rows has got so far. */
+/* A row's reference is raised to its maximum only when the maximum exceeds it by 2^SLACK. Until then powers are larger than 1, which is harmless
+ * for f32 sums and bf16 powers, and O need not be scaled. any_item returns whether any of the warp's rows exceeds it. */
 #define SLACK 8.0f
 INLINE int any_item(int yes) {
   uint r;
@@ -139,8 +139,8 @@ INLINE int any_item(int yes) {
                : "=r"(r) : "r"(yes));
   return (int)r;
 }
-/* With blocks of 80 and 96 keys or a window a row may see no key of the blocks so far: its reference is -infinity. Any finite one makes
- * its powers 0, and there is nothing to shrink. Up to D = 128 the diagonal begins with a block of 64 keys, and every row sees one. */
+/* With blocks of 80 and 96 keys or a window, a row may have seen no key so far: its reference is -infinity. Any finite reference makes its
+ * powers 0, and the sums need no scaling. Up to D = 128 the diagonal starts at a block of 64 keys, and every row sees a key. */
 #if D > 128
 INLINE float reference(float high) { return high == -INFINITY ? 0.0f : high; }
 INLINE float shrink(float from, float to, float scale) { return from == to ? 1.0f : power2((from - to) * scale); }
@@ -148,7 +148,7 @@ INLINE float shrink(float from, float to, float scale) { return from == to ? 1.0
 INLINE float reference(float high) { return high; }
 INLINE float shrink(float from, float to, float scale) { return power2((from - to) * scale); }
 #endif
-/* Scores of a further block to powers. Whether O must be multiplied by by0 and by8 before the block's weights are summed. */
+/* Converts scores of a further block to powers. Returns whether O must be multiplied by by0 and by8 before the block's weights are summed. */
 INLINE int softmax_next(float *s, Softmax *x, float scale, float *by0, float *by8) {
   const float new0 = row_max(s, BK, x->high0), new8 = row_max(s + 2, BK, x->high8);
   const int grown = any_item(max_f(new0 - x->high0, new8 - x->high8) * scale > SLACK);
@@ -164,7 +164,7 @@ INLINE int softmax_next(float *s, Softmax *x, float scale, float *by0, float *by
   exponentials(s, BK, scale, reference(x->high0), reference(x->high8), &x->sum0, &x->sum8);
   return grown;
 }
-/* Scores of a tile's first block to powers. */
+/* Converts scores of a tile's first block to powers. */
 INLINE void softmax_first(float *s, Softmax *x, float scale) {
 #if D > 128
   float by0, by8;
@@ -179,7 +179,7 @@ INLINE void softmax_first(float *s, Softmax *x, float scale) {
 #endif
 }
 
-/* A tile's results: O over the rows' sums times `keep`, and lse. `row` is the item's upper one; sums are whole (row_sum). */
+/* Stores a tile's results: O over the rows' sums times `keep`, and lse. `row` is the item's upper row; the sums are complete (row_sum). */
 INLINE void store_tile(const float *O, const Softmax *x, const Sizes *n, int head, int row, __global T *o, __global float *lse,
                        float scale, float keep) {
   const int q = get_local_id(0) & 3, b = head / n->heads, h = head - b * n->heads, ok0 = row < n->t_len, ok8 = row + 8 < n->t_len;

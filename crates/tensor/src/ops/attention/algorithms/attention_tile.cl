@@ -1,20 +1,20 @@
 /* Scaled dot-product attention for GPUs: o = softmax(scale * q kᵀ + mask) v.
  *
- * A group of WG items owns BQ query rows and walks the keys BK at a time through local memory; T×S is never stored.
- * Item (ty, tx), see attention_grid.cl, owns rows ty + i*TY, of the scores the keys tx + j*TX, of o the four columns from
- * 4*tx + 32*c on. Scores and sums are f32; each item keeps the sum of its own columns, added at the end.
+ * A group of WG items owns BQ query rows and processes the keys BK at a time through local memory; T×S is never stored. Item (ty, tx), see
+ * attention_grid.cl, owns rows ty + i*TY: of the scores the keys tx + j*TX, of o the four columns from 4*tx + 32*c on. Scores and sums are f32;
+ * each item keeps the sum of its own columns, and these are added at the end.
  *
  * groups    ceil(T*G / BQ), KH, B of WG items
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
  * o         (B,T,H,D) contiguous, type T
- * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX where a row sees no key (its o is 0)
+ * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX if a row sees no key (its o is 0)
  * Causal and dropout: as in attention_vector.cl, with the same draws.
  *
  * Defines: those of attention_grid.cl, BQ, BK (defaults by D).
  *
  * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691).
- * Ceiling: 4 D products a pair of query and key, f32 multiply-adds: 60 TFLOP/s on an H200. Reached there, T 1024, D 128, not causal: 22; attention_tile_bwd
- * 12 (queries) and 13 (keys and values).
+ * Ceiling: 4 D products per pair of query and key, f32 multiply-adds: 60 TFLOP/s on an H200. Reached there, T 1024, D 128, not causal: 22;
+ * attention_tile_bwd 12 (queries) and 13 (keys and values).
  */
 #ifndef BQ
 #define BQ (D <= 64 ? 64 : D <= 128 ? 32 : 16)
@@ -43,7 +43,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
   float top[RQ], sum[RQ];
   int last[RQ];
   UNROLL for (int i = 0; i < RQ; ++i) {
-    top[i] = 0.97f * NEG; /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
+    top[i] = 0.97f * NEG; /* above NEG, so that a masked score gives 0 even if no key was visible yet */
     sum[i] = 0.0f;
     last[i] = last_key(r0 + y + i * TY, rows, t_len, s_len);
     UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
@@ -105,7 +105,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     float all = 0.0f;
     for (int j = 0; j < TX; ++j) all += red[row * (TX + 1) + j];
     uint g, t = row_of(r0 + row, &g);
-    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    /* If all scores of a row are -infinity, the result is NaN, as the softmax of such a row is. */
     const float by = last[i] < 0 ? 0.0f : all == 0.0f ? NAN : 1.0f / all;
     __global T *to = o + ((ulong)t * heads + g) * D;
     STORE_ROW(to, acc[i], by, x)

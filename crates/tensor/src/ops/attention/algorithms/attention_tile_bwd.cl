@@ -1,16 +1,15 @@
 /* Gradients of attention for GPUs; see attention_grid.cl for the tiles, attention_tile.cl for q, k, v, o, lse.
  *
- * Two kernels without atomics; the order of every sum is fixed by the shapes.
+ * Two kernels without atomics; the shapes determine the order of every sum.
  *   delta = sum_d dO*o,  P = exp(scale*s - lse),  dS = scale * P * (dO vᵀ - delta)
- * attention_bwd_q    a group owns BT query rows, walks the keys:     delta (B,H,T) f32, dq = dS k
- * attention_bwd_kv   a group owns BT keys, walks the query rows after it: dk = dSᵀ q, dv = Pᵀ dO; reads delta
+ * attention_bwd_q    a group owns BT query rows and processes the keys:     delta (B,H,T) f32, dq = dS k
+ * attention_bwd_kv   runs last; a group owns BT keys and processes the query rows: dk = dSᵀ q, dv = Pᵀ dO; reads delta
  *   groups           ceil(T*G / BT), KH, B and ceil(S / BT), KH, B of WG items
  *   g                dO, strided like q;  dq, dk, dv strided, type T, every element written
  * Defines: BT rows and keys of a tile, WG / TX at most BT (defaults by D).
  *
- * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691) in two kernels, one that owns keys and one that owns queries, in place of
- * atomics on dq.
- * Ceiling and what is reached: attention_tile.cl.
+ * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691) in two kernels, one that owns keys and one that owns queries, instead of
+ * atomics on dq. Ceiling and measured rates: attention_tile.cl.
  */
 #ifndef BT
 #define BT (D <= 64 ? 32 : D <= 128 ? 16 : 8)
@@ -46,15 +45,15 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   float4 acc[NY][CHUNKS];
   float stat[NY], dot_o[NY];
   int last[NY];
-  /* No branch around lse, rows past the end see no key anyway: Intel's CPU compiler (2026.2) moves the negation of stat below
-     into such a branch, and then gives every item the last one's value behind the next barrier. */
+  /* lse is read without a branch; rows past the end see no key anyway. Intel's CPU compiler (2026.2) would move the negation of stat into such a
+   * branch, and then give every item the last item's value after the next barrier. */
   UNROLL for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
     uint m, t = row_of(min(r0 + row, rows - 1), &m);
     last[i] = last_key(r0 + row, rows, t_len, s_len);
     stat[i] = lse[m * (ulong)t_len + t] * LOG2_E;
     UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
-    /* In the order of DOT_TILE: of a query that sees one key, dO*v and dO*o are the same sum and its gradient is 0. */
+    /* Summed in the order of DOT_TILE: for a query that sees one key, dO*v and dO*o are then equal and its gradient is 0. */
     dot_o[i] = 0.0f;
     for (int d = 0; d < D4; ++d) {
       const float4 u = tg[row * ROW4 + d], w = tk[row * ROW4 + d];
@@ -132,7 +131,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
   const uint first = 0;
 #endif
 #if WINDOW
-  /* Queries past those whose window begins at this tile's last key see none of it. */
+  /* Queries beyond this have a window that starts after this tile's last key. */
   const uint seen = min((ulong)rows, (ulong)max(0, s0 + n - 1 + WINDOW - (int)s_len + (int)t_len) * GROUP);
 #else
   const uint seen = rows;

@@ -1,17 +1,17 @@
 /* Scaled dot-product attention for CPUs: o = softmax(scale * q kᵀ + mask) v; T×S is never stored.
  *
- * Local size 1: a work-item owns BQ query rows (attention_lanes.cl), one lane each. Scores are kept transposed, key by
- * key, so the softmax never sums across lanes, and f32 keys and values are read where they lie: one scalar broadcast
- * against QV vectors of queries. Blocks of BK keys keep scores in L1; sums are f32.
+ * Local size 1: a work-item owns BQ query rows (attention_lanes.cl), one per lane. Scores are transposed, key by key, so the softmax never sums
+ * across lanes. f32 keys and values are read in place: one scalar is broadcast against QV vectors of queries. Blocks of BK keys keep the scores
+ * in L1; sums are f32.
  *
  * groups    ceil(T*G / BQ), KH, B
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
  * o         (B,T,H,D) contiguous, type T
- * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX where a row sees no key (its o is 0)
+ * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX if a row sees no key (its o is 0)
  *
- * Causal: query t sees keys s <= t + S - T. With a window, which is for causal attention, of these the last WINDOW ones.
- * Dropout: word s % 4 of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability when below `drop`,
- * else the probability is multiplied by `keep`.
+ * Causal: query t sees keys s <= t + S - T. A window, which requires causal attention, limits these to the last WINDOW keys. Dropout: word s % 4
+ * of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability if it is below `drop`; otherwise the probability is multiplied by
+ * `keep`.
  *
  * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691), online softmax by blocks of keys.
  * Ceiling: f32 multiply-adds of all cores, 408 GFLOP/s on two of a Xeon with AVX-512 (PoCL). Reached there, T 256, D 64: 162 to 223;
@@ -37,7 +37,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   load_lanes(xq, &r, SCORE_FACTOR, q, qh, qt);
   for (int j = 0; j < QV; ++j) {
     last[j] = last_key(&r, j, more);
-    top[j] = (FV)(0.97f * NEG); /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
+    top[j] = (FV)(0.97f * NEG); /* above NEG, so that a masked score gives 0 even if no key was visible yet */
     sum[j] = (FV)(0.0f);
   }
   for (int i = 0; i < DP * QV; ++i) acc[i] = (FV)(0.0f);
@@ -112,7 +112,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   FV by[QV];
   float stat[BQ];
   for (int j = 0; j < QV; ++j) {
-    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    /* If all scores of a row are -infinity, the result is NaN, as the softmax of such a row is. */
     const IV empty = sum[j] == (FV)(0.0f);
 #if CAUSAL
     const IV none = last[j] < (IV)(0);

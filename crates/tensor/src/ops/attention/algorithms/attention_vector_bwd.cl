@@ -1,19 +1,19 @@
 /* Gradients of attention for CPUs; see attention_vector.cl for q, k, v, o, lse, causal and dropout.
  *
- * attention_bwd: local size 1; a work-item owns a key head and every parts-th block of its query rows. For each block
- * it walks the keys once: P and dS of a tile stay in L1, dq in private memory, dk and dv in `acc`. All five products
- * are done once, without atomics; the order of every sum is fixed by the shapes and `parts`.
+ * attention_bwd: local size 1; a work-item owns a key head and every parts-th block of its query rows. For each block it processes the keys
+ * once: P and dS of a tile stay in L1, dq in private memory, dk and dv in `acc`. All five products are computed once, without atomics; the
+ * shapes and `parts` determine the order of every sum.
  *   delta = sum_d dO*o,  P = exp(scale*s - lse),  dS = scale * P * (dO vᵀ - delta)
  *   dq = dS k,  dk = dSᵀ q,  dv = Pᵀ dO
  *   groups    parts, KH, B
  *   g         dO, strided like q;  dq, dk, dv strided, type T, every element written
  *   acc       (parts,B,KH,2,SP,DP) f32 scratch: dk and dv; SP = S rounded up to MR, DP = D rounded up to VW
- * attention_bwd_sum: dk, dv from acc when parts > 1, the parts added in order; groups ceil(S / MR), KH, B
+ * attention_bwd_sum: adds the parts of acc to dk, dv in order if parts > 1; groups ceil(S / MR), KH, B
  *
  * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691), one pass of five products.
- * Ceiling and what is reached: attention_vector.cl.
+ * Ceiling and measured rates: attention_vector.cl.
  */
-/* a[i][j] += sum over the BQ queries of p[i][q] * x[q][c..c+N vectors], for MR keys and N vectors of d; a is in acc. */
+/* Computes a[i][j] += sum over the BQ queries of p[i][q] * x[q][c..c+N vectors], for MR keys and N vectors of d; a is in acc. */
 #define OUTER_TILE(N, dst, p, x, c)                                                                                    \
   {                                                                                                                    \
     FV a[MR][N];                                                                                                       \
@@ -31,20 +31,20 @@
         _Pragma("unroll") for (int j = 0; j < N; ++j) CAT(vstore, VW)(a[i][j], (c) + j, (dst) + i * DP);               \
   }
 
-/* Derivative of a score by the product of its query and key. */
+/* Derivative of a score with respect to the product of its query and key. */
 #if SOFTCAP
 #define SLOPE(at) slope[at]
 #else
 #define SLOPE(at) scale
 #endif
 
-/* Rows of a block as they lie. */
+/* Loads rows of a block without transposing them. */
 static inline void load_rows(FV *dst, const block_t *r, __global const T *x, ulong xh, ulong xt) {
   for (int i = 0; i < BQ; ++i)
     for (int c = 0; c < DV; ++c) dst[i * DV + c] = load_d(x + r->g[i] * xh + r->t[i] * xt, c);
 }
 
-/* sum over d of x * o for the rows of lane vector j; x in rows, o in memory. */
+/* Returns the sum over d of x * o for the rows of lane vector j; x by rows, o in memory. */
 static inline FV row_dots(const FV *x, const block_t *r, int j, __global const T *o, ulong oh, ulong ot) {
   FV m[VW];
 #pragma unroll
@@ -61,7 +61,7 @@ static inline FV row_dots(const FV *x, const block_t *r, int j, __global const T
   return s;
 }
 
-/* Keys s0..s1 of dk and dv: the parts of acc, `step` floats apart, added in order. */
+/* Adds the parts of acc, `step` floats apart, in order to keys s0..s1 of dk and dv. */
 static inline void sum_parts(__global const float *acc, uint parts, ulong step, ulong dv_at, uint s0, uint s1, __global T *dk,
                       ulong dkt, __global T *dv, ulong dvt) {
   for (uint s = s0; s < s1; ++s)

@@ -1,9 +1,9 @@
 /* Scaled dot-product attention for heads of up to 128 on sm_90: o = softmax(scale * q kᵀ + mask) v on the tensor cores, fed by bulk copies.
  *
- * A tile is BQ = 64 * CW queries of one head, longest first. A persistent group holds one producer warpgroup (one item of it copies) and
- * CW consumers of 64 queries each, which walk 128 keys (BK) at a time from the last to the first. A consumer issues S = q kᵀ of the next
- * block, then o += P v of this one, hands the tensor cores to the next consumer, and takes the softmax of S to base 2 while that one
- * multiplies (ping-pong). P never leaves the registers.
+ * A tile is BQ = 64 * CW queries of one head, longest first. A persistent group has one producer warpgroup (one item of it copies) and CW
+ * consumers of 64 queries each. They process 128 keys (BK) at a time from the last to the first. A consumer issues S = q kᵀ of the next block,
+ * then o += P v of this one, and hands the tensor cores to the next consumer. It computes the softmax of S to base 2 while that one multiplies
+ * (ping-pong). P never leaves the registers.
  *
  *   local memory           q 0 | q 1 | k 0 .. STAGES-1 | v 0 .. STAGES-1 | barriers | tiles
  *   producer  copies       q(t) -> k(n-1), v(n-1) -> ... k(0), v(0) -> q(t+1) ...
@@ -16,11 +16,11 @@
  *   q_free, k_free, v_free        (memory)   CW              consumers, one item each    the producer, before the next copy
  *   TURN + i                      2, 3, (4)  256             consumer i - 1, when its    consumer i, before it issues
  *                                                            products are issued
- *   ALONE + i                     8, 9, (10) 128             the items of consumer i, where no product keeps its warps together
+ *   ALONE + i                     8, 9, (10) 128             the items of consumer i, when no product keeps its warps together
  *
- * groups    as many as multiprocessors, of 128 * (CW + 1) items
+ * groups    one per multiprocessor, of 128 * (CW + 1) items
  * maps      at maps_at: q (boxes of BQ rows), k, v (boxes of BK rows), rank 4: (D, rows, heads, batch)
- * q, k, v   read through the maps; bound so that the queue knows
+ * q, k, v   read through the maps; bound as arguments so that the queue tracks them
  * o         (B,T,H,D) contiguous, type T
  * lse       (B,H,T) f32, ln of the sum of exp(scale * score)
  * next      two counters, 0 before and after
@@ -29,26 +29,26 @@
  * to T before P v.
  *
  * Defines: those of attention_sm90_fwd.cl; CW is 2, or 3 for D <= 64 without dropout. D is at most 128.
- * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) CW 3 and 128 x 4096 x 32 x 4, causal, bf16: 0.34 and 0.60 of
- * 989 TFLOP/s; limits there are the exponentials (16 a clock and multiprocessor) and the power.
+ * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) CW 3 and 128 x 4096 x 32 x 4, causal, bf16: 0.34 and 0.60 of 989 TFLOP/s. The limits
+ * there are the exponentials (16 per clock and multiprocessor) and the power.
  *
- * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608): warp specialisation, ping-pong of two or three warpgroups, and the next
- * scores issued before this block's softmax.
- * Ceiling: wgmma, 989 TFLOP/s by the data sheet, about 620 where the power limit holds products. Reached in a GPT-2 step
- * (B 64, T 1024, D 64, causal, half of the pairs): 303; the backward 404.
+ * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608): warp specialization, ping-pong of two or three warpgroups, and the next scores
+ * issued before this block's softmax.
+ * Ceiling: wgmma, 989 TFLOP/s by the data sheet, about 620 under the power limit. Reached in a GPT-2 step (B 64, T 1024, D 64, causal, half of
+ * the pairs): 303; the backward 404.
  */
 #define TURN 2
 #define ALONE 8
 
-/* The tensor cores go round: consumer `me` waits for its turn, and hands them on. */
+/* The tensor cores are passed around: consumer `me` waits for its turn, and then hands them to the next one. */
 INLINE void take_turn(int me) { bar_sync(TURN + me, 256); }
 INLINE void pass_turn(int me) { bar_arrive(TURN + (me + 1) % CW, 256); }
 
-/* Passes the stage of a key block that none of consumer `me`'s rows sees; whether `more` blocks of the tile follow. */
+/* Skips the stage of a key block that consumer `me`'s rows do not see; `more` says whether further blocks of the tile follow. */
 INLINE void skip_block(const Place *at, uint s, uint parity, int me, int more) {
   mbar_wait(at->k_full + s * 8, parity);
   mbar_wait(at->v_full + s * 8, parity);
-  /* No product here keeps the four warps together, and a late one would miss a phase: the queue hung. */
+  /* No product keeps the four warps together here. A late warp would miss a phase, and the queue would hang. */
   bar_sync(ALONE + me, 128);
   release_together(at->k_free + s * 8);
   release_together(at->v_free + s * 8);
@@ -57,7 +57,7 @@ INLINE void skip_block(const Place *at, uint s, uint parity, int me, int more) {
     pass_turn(me);
   }
 }
-/* Hides what the rows from `row` (the item's upper one) do not see of block i, the last that any of them sees: it has the diagonal, or
+/* Masks the keys of block i that the rows from `row` (the item's upper row) do not see. i is the last visible block: it contains the diagonal or
  * the end of the keys. */
 INLINE void mask_last_block(float *s, const Sizes *n, int i, int row) {
   const int column = i * BK + first_column(get_local_id(0));
@@ -69,7 +69,7 @@ INLINE void mask_last_block(float *s, const Sizes *n, int i, int row) {
 #endif
 }
 
-/* The tiles of consumer warpgroup `me`. */
+/* Processes the tiles of consumer warpgroup `me`. */
 INLINE void consume(const Place *at, const Sizes *n, int me, __global T *o, __global float *lse, float scale, const Dropout *drop) {
   const int item = get_local_id(0), q = item & 3;
   uint s = 0, parity = 0, qs = 0, q_parity = 0;

@@ -1,9 +1,9 @@
-/* Gradients of attention for heads of up to 128 on sm_90; q, k, v, o, lse as attention_wgmma_sm90.cl leaves them.
+/* Gradients of attention for heads of up to 128 on sm_90; q, k, v, o, lse as in attention_wgmma_sm90.cl.
  *
- * Two passes without atomics on results; the order of every sum is fixed by the shapes.
+ * Two passes without atomics on results; the shapes determine the order of every sum.
  *   delta = sum_d dO*o,  P = 2^(scale*s - stat),  dS = P * (dO vᵀ - delta),  dq = scale * dS k,  dk = scale * dSᵀ q,  dv = Pᵀ dO
  * attention_bwd_stats  in attention_sm90_bwd.cl
- * attention_bwd_kv     in _kv.cl. A tile is KV_BK = 128 keys of a key head. Two consumers of 64 keys hold dk and dv in registers and walk
+ * attention_bwd_kv     in _kv.cl. A tile is KV_BK = 128 keys of a key head. Two consumers of 64 keys hold dk and dv in registers and process
  *                      the query blocks of all heads of the group; Sᵀ = k qᵀ and dPᵀ = v dOᵀ, so that Pᵀ and dSᵀ are A operands
  *
  *   local memory       k, v, KV_STAGES | q, dO, STAGES | dSᵀ 0, 1 | dq parts 0, 1 (both ORDERED) | statistics | barriers | tiles
@@ -11,7 +11,7 @@
  *   consumer  products   Sᵀ(i), dPᵀ(i) |              | dv += Pᵀ dO |              | dk += dSᵀ q | Sᵀ(i+1), dPᵀ(i+1) ...
  *             other                      P from Sᵀ(i)   (D > 64)      dS from dPᵀ
  *
- * attention_bwd_q      in _q.cl. A tile is QW * 64 query rows of a head, 64 a consumer, which walk the keys as the forward does
+ * attention_bwd_q      in _q.cl. A tile is QW * 64 query rows of a head, 64 per consumer, which process the keys like the forward
  *
  *   local memory       q, dO, Q_STAGES | k, v, QK_STAGES | barriers | tiles
  *   producer           q, dO (tile) -> k(0), v(0) -> k(1), v(1) -> ...
@@ -27,28 +27,28 @@
  *   part_free + c        -         1       its copier, once the part is read            consumer c, before the next part
  *   q_full, q_free (q pass), k_full, k_free likewise, with QW consumers
  *   BOTH                 2         256     both consumers, dSᵀ stored                   both (ORDERED)
- *   ALONE + c            8 to 10   128     the items of consumer c, where no product keeps its warps together
+ *   ALONE + c            8 to 10   128     the items of consumer c, when no product keeps its warps together
  *
- *   groups             as many as multiprocessors of 384 and of 128 * (QW + 1) items
+ *   groups             one per multiprocessor, of 384 and of 128 * (QW + 1) items
  *   maps               at maps_at: q, dO, k, v, rank 4; boxes of KV_BQ, KV_BQ, 128, 128 and of 64 QW, 64 QW, Q_BK, Q_BK rows
  *   dq, dk, dv         strided, type T, every element written
- *   next, together     as in the forward; for attention_bwd_kv key heads are counted
- * P and dS are rounded to T before their products, everything else is f32.
+ *   next, together     as in the forward; attention_bwd_kv counts key heads
+ * P and dS are rounded to T before their products, all other values are f32.
  *
- * ORDERED 1 (D > 64): dq comes from the kv pass, five products instead of seven; what that adds is in _ordered.cl. dSᵀ goes through local
- * memory, each consumer makes 64 columns of dq's part for 64 queries, and one item a consumer, its copier in the producer warpgroup, adds it
- * to memory with a bulk copy that sums, when it is its turn: key block 0 stores, block n adds after block n - 1 has. Blocks are taken in
- * that order and begin with the last queries, so each waits for one that runs ahead of it; the order of sums is that of the keys.
+ * ORDERED 1 (D > 64): the kv pass also computes dq, with five products instead of seven; _ordered.cl has the additional code. dSᵀ goes through
+ * local memory, and each consumer computes 64 columns of dq's part for 64 queries. One item per consumer, its copier in the producer warpgroup,
+ * adds the part to memory in turn, with a bulk copy that sums: key block 0 stores, block n adds after block n - 1. Blocks start in that order
+ * with the last queries, so each waits for a block that runs ahead of it. The order of sums is that of the keys.
  *   dq_sums            f32 (B,H,PADDED(T)/64, 2 halves of 64 columns, fragments of 64 queries): 8 float4 of 128 items each
- *   tickets            (B,H,PADDED(T)/64,2) int: key blocks that have been added; set to 0 by attention_bwd_stats
+ *   tickets            (B,H,PADDED(T)/64,2) int: key blocks added so far; set to 0 by attention_bwd_stats
  * attention_bwd_round  dq = scale * dq_sums; B*H*PADDED(T)/64 groups of 128 items
  *
  * Defines: those of attention_sm90.cl, ORDERED.
- * Design: FlashAttention-3's gradients (Shah et al. 2024, arXiv:2407.08608); ORDERED as its deterministic mode, dq summed in the order of
- * the key blocks by tickets.
+ * Design: FlashAttention-3's gradients (Shah et al. 2024, arXiv:2407.08608); ORDERED corresponds to its deterministic mode, with dq summed in
+ * the order of the key blocks by tickets.
  * Ceiling: wgmma, 989 TFLOP/s by the data sheet; see attention_wgmma_sm90.cl.
- * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) and 128 x 4096 x 32 x 4, causal, bf16: 0.29 and 0.41 of 989
- * TFLOP/s, five products counted; seven are made, because each pass makes S and dP. ORDERED, the latter shape: 0.49, not causal 0.54.
+ * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) and 128 x 4096 x 32 x 4, causal, bf16: 0.29 and 0.41 of 989 TFLOP/s, with five
+ * products counted; seven are computed, because each pass computes S and dP. ORDERED, the latter shape: 0.49, not causal 0.54.
  */
 #define STAGES 2
 #define KV_BK 128
@@ -87,7 +87,7 @@
 #define SUM_Q(c, p, x, keep) PRODUCT_ROWS(c, Q_STEPS, p, x, keep)
 #define KV_BYTES (KV_BK * DP * 2)
 #define KVQ_BYTES (KV_BQ * DP * 2)
-/* dSᵀ of two query blocks, and what is to be added to dq by both warpgroups. */
+/* dSᵀ of two query blocks, and the parts of dq of both warpgroups. */
 #define DS_BYTES (KV_BK * KV_BQ * 2)
 #define PART_BYTES (64 * 64 * 4)
 #define DQ_BYTES (ORDERED ? 2 * DS_BYTES + 2 * PART_BYTES : 0)
@@ -98,7 +98,7 @@
 #define ALONE 8
 #define BOTH 2
 
-/* dS / scale of element i of a fragment, with P in s. */
+/* Returns dS / scale of element i of a fragment, with P in s. */
 INLINE float slope(const float *s, const float *dp, int i, float delta, const uint *kept, float keep) {
   return s[i] * (dropped(kept, i, dp[i] * keep) - delta);
 }
@@ -110,7 +110,7 @@ typedef struct {
   __local int *tile;
 } KvPlace;
 
-/* The places in `local_`, KV_LOCAL bytes of it. */
+/* Layout of `local_`, KV_LOCAL bytes of it. */
 INLINE KvPlace kv_place(__local uchar *local_) {
   KvPlace at;
   at.k = (uint)(size_t)local_;
@@ -130,7 +130,7 @@ INLINE KvPlace kv_place(__local uchar *local_) {
   at.tile = (__local int *)(local_ + KV_LOCAL - BARRIER_BYTES + SLOT_BYTES);
   return at;
 }
-/* By one item, before the group's barrier. */
+/* Initializes the rings. One item calls it, before the group's barrier. */
 INLINE void kv_rings(const KvPlace *at) {
   ring_init(at->k_full, at->k_free, KV_STAGES, ORDERED ? 4 : 2);
   ring_init(at->q_full, at->q_free, STAGES, 2);
@@ -141,7 +141,7 @@ INLINE void kv_rings(const KvPlace *at) {
   barriers_ready();
 }
 
-/* Query blocks in the order in which every tile walks them. */
+/* Query blocks in the order in which every tile processes them. */
 #if ORDERED
 #define EACH_QUERIES(m, from, queries) for (int m = (queries) - 1; m >= (from); --m)
 #else
@@ -183,7 +183,7 @@ INLINE void produce_kv(const KvPlace *at, const Sizes *n, int batch, ulong maps,
       }
     }
 #if ORDERED
-    /* No earlier: a block waits for blocks that were taken before it, so those must begin first. */
+    /* Take the next tile only now: a block waits for blocks that were taken before it, so those must start first. */
     const int after = take_tile(next);
 #endif
     t = after;

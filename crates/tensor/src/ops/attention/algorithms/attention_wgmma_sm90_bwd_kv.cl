@@ -1,13 +1,13 @@
-/* The second part of attention_wgmma_sm90_bwd.cl, whose contract, sizes and producer it uses: consumers of the pass for dk and dv, with
+/* The second part of attention_wgmma_sm90_bwd.cl, with the contract, sizes and producer of that file: consumers of the pass for dk and dv, with
  * ORDERED also dq. */
-/* Where the gradients of keys and values go: strides of batch, head and row. */
+/* Destinations of the gradients of keys and values: strides of batch, head and row. */
 typedef struct {
   __global T *dk, *dv;
   ulong dk0, dv0, dkb, dkh, dkt, dvb, dvh, dvt;
 } KvGrads;
 
-/* dS / scale in 16 bits from transposed scores s, P in f32, and dp; `deltas` is the place of that of the item's first query. With 128
- * queries a block also the weights p, 8 columns after 8: there are no registers for both. */
+/* Computes dS / scale in 16 bits from transposed scores s, P in f32, and dp; `deltas` is the position of the delta of the item's first query.
+ * With 128 queries per block it also computes the weights p, 8 columns at a time, since registers do not suffice for both. */
 INLINE void pack_slopes(uint *ds, uint *p, const float *s, const float *dp, uint deltas, const uint *kept, float keep) {
 #pragma unroll
   for (int j = 0; j < KV_BQ / 8; ++j) {
@@ -20,7 +20,7 @@ INLINE void pack_slopes(uint *ds, uint *p, const float *s, const float *dp, uint
   }
 }
 
-/* The tiles of consumer `me`, 64 keys of each. `scale` is that of scores, to base 2. */
+/* Processes the tiles of consumer `me`, 64 keys of each. `scale` is the factor of scores to base 2. */
 INLINE void consume_kv(const KvPlace *at, const Sizes *n, int me, const KvGrads *to, float scale, float dk_scale, const Dropout *drop) {
   const int item = get_local_id(0), q = item & 3, g = (item & 31) >> 2;
   const int queries = (n->t_len + KV_BQ - 1) / KV_BQ;
@@ -55,7 +55,7 @@ INLINE void consume_kv(const KvPlace *at, const Sizes *n, int me, const KvGrads 
         const int from = key - (n->s_len - n->t_len) - m * KV_BQ - 2 * q;
         if (m * KV_BQ + n->s_len - n->t_len < key0 + 64) hide_before(S, KV_BQ, 0, from, from + 8);
 #elif ORDERED
-        /* Keys past the end: their weights, which may be infinite, would meet the zeros of k in dq's product. */
+        /* Keys past the end: their weights may be infinite, and would be multiplied by the zeros of k in dq's product. */
         if (key0 + 64 > n->s_len) hide_rows(S, KV_BQ, key >= n->s_len, key + 8 >= n->s_len);
 #endif
         power2_columns(S, KV_BQ, scale, stat);

@@ -1,9 +1,10 @@
-/* What ORDERED adds to attention_wgmma_sm90_bwd.cl, whose contract, sizes and helpers it uses: dq in the order of the keys. */
-/* c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copies leave them. */
+/* The additional code of ORDERED for attention_wgmma_sm90_bwd.cl, with the contract, sizes and helpers of that file: dq in the order of the
+ * keys. */
+/* Computes c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copied. */
 #define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b), 0)
 
-/* A packed fragment of 64 keys x 64 queries to local memory as the A operand of PRODUCT_Q_PART: `to` is the block's first byte, `row` the
- * item's row by stmatrix (lanes 8 i to 8 i + 7 name the rows of matrix i of four), 128 bytes a key, swizzled. */
+/* Stores a packed fragment of 64 keys x 64 queries to local memory as the A operand of PRODUCT_Q_PART: `to` is the block's first byte, `row` the
+ * item's row for stmatrix (lanes 8 i to 8 i + 7 pass the rows of matrix i of four), 128 bytes per key, swizzled. */
 INLINE void store_transposed(uint to, const uint *p, int row, int lane) {
 #pragma unroll
   for (int j = 0; j < KV_BQ / 8; j += 2)
@@ -11,21 +12,21 @@ INLINE void store_transposed(uint to, const uint *p, int row, int lane) {
                      to + row * 128 + ((j + (lane >> 4) ^ (lane & 7)) << 4)),
                  "r"(p[j * 2]), "r"(p[j * 2 + 1]), "r"(p[j * 2 + 2]), "r"(p[j * 2 + 3]) : "memory");
 }
-/* A consumer's part of dq, fragments of 64 x 64, where its copier finds it; four elements of every item side by side. */
+/* Stores a consumer's part of dq, fragments of 64 x 64, for its copier; four elements of every item are adjacent. */
 INLINE void keep_part(uint to, const float *c) {
 #pragma unroll
   for (int i = 0; i < 8; ++i)
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + (get_local_id(0) & 127) * 16 + i * 2048), "f"(c[i * 4]),
                  "f"(c[i * 4 + 1]), "f"(c[i * 4 + 2]), "f"(c[i * 4 + 3]) : "memory");
 }
-/* What this item wrote to local memory is seen by copies and products that begin after the next barrier. */
+/* Makes this item's writes to local memory visible to copies and products that begin after the next barrier. */
 INLINE void local_written(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* Where the part of dq of warpgroup `half_` for 64 queries lies: number `at` of all heads' query blocks. */
+/* Returns the offset of warpgroup `half_`'s part of dq for 64 queries, for query block `at` of all heads. */
 INLINE size_t part_of(size_t at, int half_) { return (at * 2 + half_) * (PART_BYTES / 4); }
 
-/* Adds what warpgroup `half_` leaves to dq_sums, key block after key block. All heads of the group pass a block of queries before
- * the next block: a causal tile of late keys, which sees few of them, would otherwise wait for earlier keys to walk each head whole. */
+/* Adds warpgroup `half_`'s parts to dq_sums, key block after key block. All heads of the group process a block of queries before the next block.
+ * Otherwise a causal tile of late keys, which sees few queries, would wait until earlier keys have processed whole heads. */
 INLINE void add_parts(const KvPlace *at, const Sizes *n, int half_, __global float *sums, __global int *tickets) {
   const int queries = (n->t_len + KV_BQ - 1) / KV_BQ, padded = PADDED(n->t_len) / 64;
   const uint from = at->part + half_ * PART_BYTES;

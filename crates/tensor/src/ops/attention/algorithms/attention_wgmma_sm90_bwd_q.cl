@@ -1,11 +1,11 @@
-/* The last part of attention_wgmma_sm90_bwd.cl, whose contract, sizes and helpers it uses: the gradient of the queries. */
+/* The last part of attention_wgmma_sm90_bwd.cl, with the contract, sizes and helpers of that file: the gradient of the queries. */
 typedef struct {
   uint q, g, k, v;
   uint q_full, q_free, k_full, k_free; /* q with dO, k with v */
   __local int *tile;
 } QPlace;
 
-/* The places in `local_`, Q_LOCAL bytes of it. */
+/* Layout of `local_`, Q_LOCAL bytes of it. */
 INLINE QPlace q_place(__local uchar *local_) {
   QPlace at;
   at.q = (uint)(size_t)local_;
@@ -51,7 +51,7 @@ INLINE void produce_q(const QPlace *at, const Sizes *n, int batch, ulong maps, _
   leave(next);
 }
 
-/* Hides what rows `row` (the item's upper) and 8 below do not see of key block i; the first of the consumer's rows is row0. */
+/* Masks the keys of block i that rows `row` (the item's upper row) and 8 below do not see. row0 is the consumer's first row. */
 INLINE void mask_keys(float *s, const Sizes *n, int i, int row0, int row) {
   const int column = i * Q_BK + first_column(get_local_id(0));
 #if CAUSAL
@@ -64,7 +64,7 @@ INLINE void mask_keys(float *s, const Sizes *n, int i, int row0, int row) {
 #endif
 }
 
-/* The tiles of consumer `me`, 64 rows of each. `scale` is that of scores, to base 2. */
+/* Processes the tiles of consumer `me`, 64 rows of each. `scale` is the factor of scores to base 2. */
 INLINE void consume_q(const QPlace *at, const Sizes *n, int me, __global const float *stats, __global T *dq, ulong dqb, ulong dqh,
                       ulong dqt, float scale, float dq_scale, const Dropout *drop) {
   const int item = get_local_id(0), q = item & 3, padded = PADDED(n->t_len);
@@ -90,7 +90,7 @@ INLINE void consume_q(const QPlace *at, const Sizes *n, int me, __global const f
       SCORES_Q(S, aq, (at->k + s * QK_BYTES) >> 4);
       SCORES_Q(dP, ag, (at->v + s * QK_BYTES) >> 4);
       kept_by_rows(kept, Q_BK, draw + i * (Q_BK / 4), across * 8, q, drop);
-      WAIT_PRODUCTS(1); /* dQ of the block before too: it was committed first */
+      WAIT_PRODUCTS(1); /* also dQ of the block before, which was committed first */
       HOLD_F32(S);
       HOLD_U16(dS);
       if (keep) release_together(used);

@@ -1,8 +1,8 @@
-/* Scaled dot-product attention for heads of 129 to 256 on sm_90, after FlashAttention-3 (Shah et al. 2024):
- * o = softmax(scale * q kᵀ + mask) v by warpgroup matrix instructions, fed by bulk copies.
+/* Scaled dot-product attention for heads of 129 to 256 on sm_90, after FlashAttention-3 (Shah et al. 2024): o = softmax(scale * q kᵀ + mask) v
+ * by warpgroup matrix instructions, fed by bulk copies.
  *
- * A tile is 128 queries of one head. A persistent group holds one producer warpgroup (one item of it copies) and two consumers of 64
- * queries each. With D = 256, 64 x D sums take 128 registers an item, which leaves room for the scores of 80 keys.
+ * A tile is 128 queries of one head. A persistent group has one producer warpgroup (one item of it copies) and two consumers of 64 queries each.
+ * With D = 256, 64 x D sums take 128 registers per item, which leaves registers for the scores of 80 keys.
  *
  *   local memory          q | k 0 | k 1 | v 0 | v 1 | barriers | tile
  *                           |       |       |
@@ -10,8 +10,8 @@
  *   consumer  tensor cores  S(n-1) | S(n-2) O+=P(n-1)v | S(n-3) O+=P(n-2)v | ...
  *             other units          softmax S(n-1)  softmax S(n-2)    softmax S(n-3)
  *
- * Each consumer issues the scores of the next block, then O += P v of this one, and takes the softmax of those scores while the
- * second product runs. P stays in registers: a fragment of S, packed in pairs, is the A operand of the next product.
+ * Each consumer issues the scores of the next block, then O += P v of this one, and computes the softmax of those scores while the second
+ * product runs. P stays in registers: a fragment of S, packed in pairs, is the A operand of the next product.
  *
  *   barrier                stages   completed by                       waited for by
  *   q_full                 1        the copy of q                      consumers, at the start of a tile
@@ -21,20 +21,21 @@
  *   k_free, v_free         2        8 consumer warps, after it         the producer, before the next copy
  *   (no named barriers)
  *
- * groups    as many as multiprocessors, of 384 items
+ * groups    one per multiprocessor, of 384 items
  * maps      at maps_at: q (boxes of 128 rows), k, v (boxes of BK rows), rank 4: (D, rows, heads, batch)
- * q, k, v   read through the maps; bound so that the queue knows
+ * q, k, v   read through the maps; bound as arguments so that the queue tracks them
  * o         (B,T,H,D) contiguous, type T
  * lse       (B,H,T) f32, ln of the sum of exp(scale * score)
  * next      two counters, 0 before and after
  * together  heads that share the L2 cache
- * Causal: query t sees keys up to t + S - T, S >= T; with a window of these the last WINDOW. scale > 0. Scores, statistics and o are f32; P is rounded to T before P v.
+ * Causal: query t sees keys up to t + S - T, S >= T; a window limits these to the last WINDOW. scale > 0. Scores, statistics and o are f32; P is
+ * rounded to T before P v.
  *
  * Defines: those of attention_sm90_fwd.cl; CW 2, D 129 to 256, no DROPOUT.
- * Ceiling: wgmma, 989 TFLOP/s by the data sheet, 620 to 740 where the power limit holds products.
- * Reached on an H200 with 256 x 4096 x 16 x 4 (D, T, H, B), bf16: 643 TFLOP/s causal, 705 full; no spills, products not serialised.
+ * Ceiling: wgmma, 989 TFLOP/s by the data sheet, 620 to 740 under the power limit. Reached on an H200 with 256 x 4096 x 16 x 4 (D, T, H, B),
+ * bf16: 643 TFLOP/s causal, 705 full; without spills or serialized products.
  */
-/* Hides what the rows from `row0` (the warpgroup's first) do not see of key block i; `row` is the item's upper row. */
+/* Masks the keys of block i that the rows from `row0` (the warpgroup's first) do not see; `row` is the item's upper row. */
 INLINE void mask_block(float *s, const Sizes *n, int i, int row0, int row, int q) {
 #if CAUSAL
   const int past = n->s_len - n->t_len;
@@ -47,7 +48,7 @@ INLINE void mask_block(float *s, const Sizes *n, int i, int row0, int row, int q
 #endif
 }
 
-/* Passes key blocks that none of a warpgroup's rows sees. */
+/* Skips key blocks that the warpgroup's rows do not see. */
 INLINE void skip_blocks(const Place *at, int blocks, uint *s, uint *parity) {
   for (; blocks > 0; --blocks) {
     mbar_wait(at->k_full + *s * 8, *parity);
@@ -58,7 +59,7 @@ INLINE void skip_blocks(const Place *at, int blocks, uint *s, uint *parity) {
   }
 }
 
-/* The tiles of a consumer warpgroup, number `me`. */
+/* Processes the tiles of consumer warpgroup `me`. */
 INLINE void consume(const Place *at, const Sizes *n, int me, __global T *o, __global float *lse, float scale) {
   const int item = get_local_id(0), q = item & 3;
   uint s = 0, parity = 0, qs = 0, q_parity = 0;

@@ -1,4 +1,4 @@
-/* The second part of attention_wide_sm90_bwd.cl, whose contract and sizes it uses: the gradients of keys and values. */
+/* The second part of attention_wide_sm90_bwd.cl, with the contract and sizes of that file: the gradients of keys and values. */
 typedef struct {
   uint k, v, q, g, weights, lse, delta;                          /* first stages in local memory */
   uint kv_full, kv_free, q_full, q_free, g_full, g_free;         /* first barriers */
@@ -59,7 +59,7 @@ INLINE void produce_kv(const KvPlace *at, const Sizes *n, int first, int count, 
   leave(next);
 }
 
-/* Hides pairs that do not see each other: keys past the end, and causality. key0 is the block's first key, `key` the item's upper. */
+/* Masks pairs: keys past the end, and keys that the query does not see. key0 is the block's first key, `key` the item's upper row. */
 INLINE void mask_pairs(float *s, const Sizes *n, int m, int key0, int key, int q) {
   int need = key0 + BLOCK > n->s_len, from0 = 0, from8 = 0;
 #if CAUSAL
@@ -73,14 +73,14 @@ INLINE void mask_pairs(float *s, const Sizes *n, int m, int key0, int key, int q
 #endif
   if (need) hide_before(s, BLOCK, 0, key < n->s_len ? from0 : BLOCK, key + 8 < n->s_len ? from8 : BLOCK);
 }
-/* Fragments pass from consumer 0 to consumer 1, item by item: four elements of every item side by side. */
+/* Passes fragments from consumer 0 to consumer 1, item by item; four elements of every item are adjacent. */
 INLINE void give_weights(uint to, const float *p) {
 #pragma unroll
   for (int j = 0; j < BLOCK / 8; ++j)
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + j * 2048), "f"(p[j * 4]), "f"(p[j * 4 + 1]), "f"(p[j * 4 + 2]),
                  "f"(p[j * 4 + 3]) : "memory");
 }
-/* dS / scale from dP, with P from `weights`. */
+/* Computes dS / scale from dP, with P from `weights`. */
 INLINE void slopes(float *dp, uint weights, uint delta) {
 #pragma unroll
   for (int j = 0; j < BLOCK / 8; ++j) {
@@ -93,7 +93,7 @@ INLINE void slopes(float *dp, uint weights, uint delta) {
     dp[j * 4 + 3] = p3 * (dp[j * 4 + 3] - of.y);
   }
 }
-/* A packed fragment of keys x queries to `to`, swizzled; `key` is the item's upper row in the block. */
+/* Stores a packed fragment of keys x queries to `to`, swizzled; `key` is the item's upper row in the block. */
 INLINE void store_scores(const uint *p, __global T *to, int key, int q) {
 #pragma unroll
   for (int j = 0; j < BLOCK / 8; j += 4)
@@ -107,7 +107,7 @@ INLINE void store_scores(const uint *p, __global T *to, int key, int q) {
     }
 }
 
-/* The tiles of consumer `me`: its scores are those of q (0) or dO (1), its sums those with the other. */
+/* Processes the tiles of consumer `me`: its scores are computed from q (0) or dO (1), its sums from the other one. */
 INLINE void consume_kv(const KvPlace *at, const Sizes *n, int first, int me, __global T *ds, __global T *grad, ulong by_b,
                        ulong by_h, ulong by_t, float scale, float out_scale) {
   const int item = get_local_id(0), q = item & 3, in_block = upper_row(item);
@@ -125,7 +125,7 @@ INLINE void consume_kv(const KvPlace *at, const Sizes *n, int first, int me, __g
     uint P[BLOCK / 4], used = 0;
     int keep = 0, h = 0, m = first_queries_of(n, block);
 #if WINDOW
-    /* Keys before every query's window have no block of queries. */
+    /* Keys before every query's window have no query blocks, so their sums start at zero. */
 #pragma unroll
     for (int i = 0; i < DP / 2; ++i) sums[i] = 0.0f;
 #endif

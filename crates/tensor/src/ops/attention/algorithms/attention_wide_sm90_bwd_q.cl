@@ -1,4 +1,4 @@
-/* The third part of attention_wide_sm90_bwd.cl, whose contract, sizes and helpers it uses: the gradient of the queries. */
+/* The third part of attention_wide_sm90_bwd.cl, with the contract, sizes and helpers of that file: the gradient of the queries. */
 typedef struct {
   uint stages, full, free, tile_full, tile_free;
   __local int *tile; /* head and block, of two tiles */
@@ -21,7 +21,7 @@ INLINE void produce_q(const QPlace *at, const Sizes *n, int first, int count, ul
     announce(at->tile + 2 * ts, tile.x, block);
     mbar_arrive(at->tile_full + ts * 8);
     NEXT_STAGE(ts, tile_parity, 2)
-    /* The second 64 queries see keys from later on, and to later. */
+    /* The second 64 queries have a later first key and a later last key. */
     const int m = 2 * block, two = m + 1 < queries, from1 = first_keys(n, m + 1), end0 = end_keys(n, m);
     const int end = two ? end_keys(n, m + 1) : end0;
     for (int i = first_keys(n, m); i < end; ++i) {
@@ -39,7 +39,7 @@ INLINE void produce_q(const QPlace *at, const Sizes *n, int first, int count, ul
   leave(next);
 }
 
-/* Passes key blocks that none of a warpgroup's queries sees. */
+/* Skips key blocks that the warpgroup's queries do not see. */
 INLINE void skip_stages(const QPlace *at, int blocks, uint *s, uint *parity) {
   for (; blocks > 0; --blocks) {
     mbar_wait(at->full + *s * 8, *parity);

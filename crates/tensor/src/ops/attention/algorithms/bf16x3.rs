@@ -1,4 +1,4 @@
-//! Attention in f32 on the tensor cores of NVIDIA's sm_90, each operand as the sum of three bf16.
+//! Attention in f32 on NVIDIA's sm_90 tensor cores, with each operand as the sum of three bf16 parts.
 
 use super::super::problem::{Known, Problem, View, read, write};
 use super::sm90::{self, BF16X3_INCLUDES, blocks_fit, cache_share, counters, units};
@@ -55,35 +55,36 @@ fn takes(p: &Problem, o: &Tensor) -> Result<(), &'static str> {
         () if p.dtype != DType::F32 => Err("storage other than f32"),
         () if p.size > BLOCK => Err("heads of more than 64"),
         () if !p.size.is_multiple_of(2) => Err("heads of an odd size"),
-        () if !o.layout().offset.is_multiple_of(2) => Err("a result that does not start at 8 bytes"),
+        () if !o.layout().offset.is_multiple_of(2) => Err("a result that is not aligned to 8 bytes"),
         () => blocks_fit(p),
     }
 }
 
-/// The same for the gradients, which are stored in pairs.
+/// Checks the same for the gradients, which are stored in pairs of elements.
 fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
     let pairs =
         |view: &View<'_>| view.offset.is_multiple_of(2) && view.strides.iter().all(|s| s.is_multiple_of(2));
     takes(r.p, r.known.o)?;
-    if r.grads.iter().all(pairs) { Ok(()) } else { Err("gradients whose rows do not start at 8 bytes") }
+    if r.grads.iter().all(pairs) { Ok(()) } else { Err("gradients whose rows are not 8-byte aligned") }
 }
 
 static MODEL: Model = Model {
     name: "attention_bf16x3_sm90",
     constants: &[
         Constant::new("flops_per_us", "operations of a unit, in f32", 0.54e6),
-        Constant::new("image_us", "an image beside its bytes: a launch, and memory that is asked for", 9.0),
+        Constant::new("image_us", "an image without its bytes: a launch and an allocation", 9.0),
     ],
 };
 
-/// Microseconds of images of so many rows of queries and of keys, each element read as f32 and written as three bf16.
+/// Estimates the microseconds of splitting `queries` tensors of query rows and `keys` of key rows. Each element is read as f32 and written as three
+/// bf16.
 fn images(p: &Problem, device: &Device, [queries, keys]: [usize; 2]) -> f64 {
     let ([_, image], [memory, _]) = (MODEL.on(device), DEVICE.on(device));
     let rows = queries * p.heads * p.queries + keys * p.kv_heads * p.keys;
     (queries + keys) as f64 * image + (p.batch * rows * (4 * p.size + 6 * BLOCK)) as f64 / memory
 }
 
-/// Microseconds of tiles of two blocks of rows, of `operations` a pair and column; `walked` rows belong to one.
+/// Estimates the microseconds of tiles of two blocks of rows, each processing `walked` rows, at `operations` per pair and column.
 fn walk(p: &Problem, device: &Device, walked: usize, operations: f64) -> f64 {
     let [flops, _] = MODEL.on(device);
     let rows = 2 * BLOCK;
@@ -97,24 +98,24 @@ fn forward_micros(p: &Problem, device: &Device) -> f64 {
     images(p, device, [1, 2]) + launch + walk(p, device, p.keys, 4.0)
 }
 
-/// Statistics, then dk and dv, then dq.
+/// Estimates the microseconds of statistics, then dk and dv, then dq.
 fn backward_micros(p: &Problem, device: &Device) -> f64 {
     let [launch, _] = sm90::MODEL.on(device);
     let passes = walk(p, device, p.queries * p.group(), 8.0) + walk(p, device, p.keys, 6.0);
     images(p, device, [2, 2]) + 3.0 * launch + passes
 }
 
-/// The problem as the texts see it: their products are of bf16.
+/// Returns the problem with the type of the kernels' products, bf16.
 fn of_parts(p: &Problem) -> Problem {
     Problem { dtype: DType::Bf16, ..p.clone() }
 }
 
-/// Heads, keys' or queries', whose two images of `rows` stay in the L2 cache together.
+/// Returns the number of key heads whose two images of `rows` rows fit in the L2 cache at the same time.
 fn together(p: &Problem, device: &Device, rows: usize) -> usize {
     (cache_share(device) / (2 * BLOCK_BYTES * rows.div_ceil(BLOCK))).clamp(1, p.batch * p.kv_heads)
 }
 
-/// The image of x: (B,heads,rows / 64 rounded up,3,8,64,8).
+/// Splits x to an image of its bf16 parts: (B,heads,rows / 64 rounded up,3,8,64,8).
 fn image(kernel: &'static Kernel, p: &Problem, x: &View<'_>, heads: usize, rows: usize) -> Result<Tensor> {
     let blocks = rows.div_ceil(BLOCK);
     let out = Tensor::empty(x.tensor.device(), [p.batch * heads * blocks, BLOCK_BYTES / 2], DType::Bf16)?;
@@ -137,12 +138,12 @@ fn start(
     launch.flops(products * p.product_flops())
 }
 
-/// Tiles of two blocks of `rows`.
+/// Returns the number of tiles of two blocks of `rows`.
 fn tiles(rows: usize, heads: usize) -> usize {
     rows.div_ceil(2 * BLOCK) * heads
 }
 
-/// o and lse; see `attention_bf16x3_sm90_fwd.cl`.
+/// Computes o and lse; see `attention_bf16x3_sm90_fwd.cl`.
 fn forward(r: &Forward<'_>) -> Result<()> {
     let (p, [q, k, v], device) = (r.p, &r.inputs, r.device());
     let q = image(&BF16X3, p, q, p.heads, p.queries)?;
@@ -152,7 +153,7 @@ fn forward(r: &Forward<'_>) -> Result<()> {
     of_parts(p).end_with(launch.scalar(p.batch as u32), together(p, device, p.keys) * p.group()).run()
 }
 
-/// dq, dk, dv; see `attention_bf16x3_sm90_bwd.cl`.
+/// Computes dq, dk, dv; see `attention_bf16x3_sm90_bwd.cl`.
 fn backward(r: &Backward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let Known { q, k, v, o, lse, dy } = r.known;

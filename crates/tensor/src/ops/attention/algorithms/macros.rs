@@ -1,8 +1,8 @@
-//! Macros for attention's warpgroup matrix instructions of sm_90a.
+//! Macros for attention's warpgroup matrix instructions on sm_90a.
 //!
-//! One asm statement holds a whole product: the fence, the 16-deep steps with their descriptor additions, the commit. With a
-//! statement for each instruction the driver's compiler puts register moves between fence and product, and the assembler
-//! serialises them (C7520): 414 instead of 560 TFLOP/s at D = 128.
+//! One asm statement holds a whole product: the fence, the 16-deep steps with their descriptor additions, the commit. With one statement per
+//! instruction, the driver's compiler puts register moves between fence and product, and the assembler serializes the products (C7520): 414 instead
+//! of 560 TFLOP/s at D = 128.
 
 use std::fmt::Write as _;
 
@@ -12,17 +12,20 @@ const COLUMNS: [usize; 2] = [64, 128];
 const HEAD_STEPS: [usize; 5] = [4, 5, 6, 7, 8];
 /// 16-deep steps of products over the 64 or 128 rows of a block.
 const BLOCK_STEPS: [usize; 2] = [4, 8];
-/// Heads above 128: D padded to whole halves, the steps over it, and the keys of a block in the forward.
+/// Heads above 128: D padded to whole halves, the steps over D, and the keys of a block in the forward.
 const WIDE: [(usize, std::ops::RangeInclusive<usize>, usize); 2] = [(192, 9..=12, 96), (256, 13..=16, 80)];
 
-/// `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns, both in local memory with their columns side by side,
-/// 64 of them in a half; the second half of a starts `a_half` descriptor units (16 bytes) after the first.
-/// `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b where `keep` is not 0; p in registers, b in local memory, 16 k rows.
-/// `BF16X3_SS(c, a, b)`, `BF16X3_RS(c, p, b)`: the same for 64 x 64 x 64 where each operand is three planes of bf16, the six largest of
-/// nine products; 8192 bytes from plane to plane, unswizzled blocks of 64 x 64 (attention_bf16x3_sm90.cl). b in RS lies by columns.
-/// `BY_BY_N<n>_K<k>(c, a, b, keep)`: c = aᵀ b, or c += aᵀ b, both in local memory, 16 k rows of 64 and of n columns.
-/// `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: nothing that touches these registers moves across.
-/// The text that uses them defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
+/// Generates the macros for the kernels that include them:
+///
+/// - `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns. Both are in local memory in halves of 64 adjacent columns; the second
+///   half of a starts `a_half` descriptor units (16 bytes) after the first.
+/// - `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b if `keep` is not 0; p is in registers, b in local memory, 16 k rows.
+/// - `BF16X3_SS(c, a, b)`, `BF16X3_RS(c, p, b)`: the same for 64 x 64 x 64 with each operand in three planes of bf16, as the six largest of nine
+///   products. Planes are 8192 bytes apart, in unswizzled blocks of 64 x 64 (attention_bf16x3_sm90.cl). b in RS is stored by columns.
+/// - `BY_BY_N<n>_K<k>(c, a, b, keep)`: c = aᵀ b, or c += aᵀ b; both are in local memory, 16 k rows of 64 and of n columns.
+/// - `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: instructions that use these registers do not move across it.
+///
+/// The kernel defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
 pub(super) fn macros() -> String {
     let mut out = String::with_capacity(48 << 10);
     for n in COLUMNS {
@@ -38,7 +41,7 @@ pub(super) fn macros() -> String {
     out
 }
 
-/// The same for heads of 129 to 256.
+/// Generates the same macros for heads of 129 to 256.
 pub(super) fn wide_macros() -> String {
     let mut out = String::with_capacity(64 << 10);
     for (columns, head_steps, keys) in WIDE {
@@ -147,7 +150,7 @@ fn by_columns(out: &mut String, n: usize, k: usize) {
 const BF16X3_PAIRS: [[usize; 2]; 6] = [[2, 0], [0, 2], [1, 1], [1, 0], [0, 1], [0, 0]];
 /// Registers of an A operand of three planes of 64 columns.
 const BF16X3_REGISTERS: usize = 48;
-/// Descriptor units (16 bytes) from plane to plane, and from 16 columns or rows of a block to the next.
+/// Descriptor units (16 bytes) between planes, and between groups of 16 columns or rows of a block.
 const PLANE: usize = 512;
 const BY_ROWS: usize = 128;
 const BY_COLUMNS: usize = 16;

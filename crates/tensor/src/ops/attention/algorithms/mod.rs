@@ -1,5 +1,5 @@
-//! The ways to compute attention and its gradients: a row of either table in a file of its own, with its kernel. How rows are chosen:
-//! [`Table`]. To add a variant: a file here and its line in `rows!`. All forwards leave the same behind, so that any goes with any backward.
+//! The algorithms for attention and its gradients, one file per table row, with its kernel. [`Table`] explains how rows are chosen. To add a
+//! variant, add a file here and its line in `rows!`. All forwards store the same results, so any forward works with any backward.
 
 use super::problem::{Known, Problem, View};
 use crate::ops::algorithms::{Algorithm, Job, Table, kernels};
@@ -9,8 +9,8 @@ mod macros;
 pub(super) mod proof;
 mod sm90;
 
-/// `file [ROWS of the forward] [ROWS of the gradients];` → the module, and its rows in the two tables. Among equal estimates the first is
-/// taken.
+/// Declares modules and their rows in the two tables: `file [ROWS of the forward] [ROWS of the gradients];`. Among equal estimates the first row is
+/// chosen.
 macro_rules! rows {
     ($($module:ident [$($forward:ident),*] [$($backward:ident),*];)*) => {
         $(pub(super) mod $module;)*
@@ -31,43 +31,43 @@ static FORWARD_KERNELS: [&Kernel; FORWARDS.len()] = kernels(&FORWARDS);
 static BACKWARD_KERNELS: [&Kernel; BACKWARDS.len()] = kernels(&BACKWARDS);
 /// Fills o and lse.
 pub(super) static FORWARD: Table<Forwards> = Table::new("attention_fwd", &FORWARDS, &FORWARD_KERNELS);
-/// Fills dq, dk and dv, every element of them.
+/// Fills every element of dq, dk and dv.
 pub(super) static BACKWARD: Table<Backwards> = Table::new("attention_bwd", &BACKWARDS, &BACKWARD_KERNELS);
 
-/// Attention, [`Forward`].
+/// The job of attention, [`Forward`].
 pub(super) struct Forwards;
-/// Its gradients, [`Backward`].
+/// The job of its gradients, [`Backward`].
 pub(super) struct Backwards;
-/// A way to compute attention.
+/// An algorithm for attention.
 pub(super) type ForwardRow = Algorithm<Forwards>;
-/// A way to compute its gradients.
+/// An algorithm for its gradients.
 pub(super) type BackwardRow = Algorithm<Backwards>;
 
-/// How a row shares its work out.
+/// An algorithm's division of the work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// All of it follows from the problem.
+    /// No parameters: the division follows from the problem.
     Direct,
-    /// Groups of so many query rows, which walk so many keys at a time.
+    /// Groups of `rows` query rows, which process `keys` keys at a time.
     Tile { rows: usize, keys: usize },
-    /// Groups of so many work-items with tiles of as many rows as keys.
+    /// Groups of `items` work-items with tiles of `rows` rows and keys.
     Square { rows: usize, items: usize },
-    /// Groups of so many warpgroups that multiply.
+    /// Groups with this number of multiplying warpgroups.
     Warpgroups(usize),
-    /// The query rows of a key head in so many parts.
+    /// The query rows of a key head in this number of parts.
     Parts(usize),
-    /// So many key heads at a time.
+    /// This number of key heads at a time.
     KeyHeads(usize),
 }
 
-/// `o = softmax(scale * q kᵀ + mask) v` and the logarithms of the softmax's sums.
+/// The problem `o = softmax(scale * q kᵀ + mask) v`, with the logarithms of the softmax's sums.
 pub(super) struct Forward<'a> {
     pub p: &'a Problem,
     /// q, k, v.
     pub inputs: [View<'a>; 3],
-    /// (B,T,H,D) contiguous.
+    /// Result (B,T,H,D), contiguous.
     pub o: &'a Tensor,
-    /// (B,H,T).
+    /// Logarithms of the sums of exponentials (B,H,T).
     pub lse: &'a Tensor,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// The gradients of q, k and v.
+/// The problem of the gradients of q, k and v.
 pub(super) struct Backward<'a> {
     pub p: &'a Problem,
     pub known: &'a Known<'a>,
@@ -91,21 +91,22 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// Work of the compute unit that is busy the longest, where `all` is shared out in pieces of at most `longest`.
+/// Returns the work of the busiest compute unit if `all` is divided into pieces of at most `longest`.
 fn shared_out(all: f64, longest: f64, units: usize) -> f64 {
     (all / units as f64).max(longest)
 }
 
-/// Elements whose multiples an offset is compared with: 16 bytes of the narrowest type, and more.
+/// Alignment in elements that offsets are classified by: at least 16 bytes in the narrowest type.
 const ALIGNED: usize = 64;
 
-/// See [`Job::Signature`]: what of a problem is a number, what of it is only there or not, and where operands and results lie.
+/// Properties of a problem that a decision depends on: sizes, the presence of options, and the layouts of operands and results. See
+/// [`Job::Signature`].
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Signature {
     dtype: DType,
     sizes: [usize; 6],
     window: Option<usize>,
-    /// Causal, soft-capped, with dropout, of a positive scale.
+    /// Causal, soft-capped, with dropout, with a positive scale.
     flags: [bool; 4],
     places: [(usize, [usize; 3]); 7],
     o: usize,
@@ -126,7 +127,7 @@ fn signature(p: &Problem, views: &[&View<'_>], o: &Tensor) -> Signature {
     }
 }
 
-/// Storage type, options, and the sizes' powers of two.
+/// Returns the class from the storage type, the options, and the powers of two of the sizes.
 fn class(p: &Problem) -> u64 {
     let log = |n: usize| u64::from(n.max(1).next_power_of_two().ilog2().min(31));
     let sizes = log(p.batch * p.heads) | log(p.queries) << 5 | log(p.keys) << 10 | log(p.size) << 15;

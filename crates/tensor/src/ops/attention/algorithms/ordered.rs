@@ -1,5 +1,5 @@
-//! The gradients of wide heads in 16 bits on the tensor cores of NVIDIA's sm_90, in one pass: five products instead of seven, and sums of dq
-//! in f32 in memory, to which the blocks of keys add in their order.
+//! The gradients of wide 16-bit heads on NVIDIA's sm_90 tensor cores, in one pass: five products instead of seven. The sums of dq are in f32 in
+//! memory, and the blocks of keys add to them in order.
 
 use super::super::problem::{Known, Problem, read, write};
 use super::sm90::{
@@ -31,7 +31,7 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::WIDE)),
 };
 
-/// The sums may take a sixteenth of the device's memory.
+/// Checks the request. The sums may use a sixteenth of the device's memory.
 fn supports(r: &Backward<'_>) -> Result<(), &'static str> {
     let bytes = 4 * r.p.query_blocks() * 64 * WIDE;
     supports_backward(r)?;
@@ -47,11 +47,11 @@ fn supports(r: &Backward<'_>) -> Result<(), &'static str> {
 static MODEL: Model = Model {
     name: "attention_ordered_sm90_bwd",
     constants: &[
-        // Fitted to two passes over this one on an H200: 0.94 and 0.97 at D 80 and 96, T 1024; 1.21 at D 128, T 4096.
-        Constant::new("sum_columns", "adding a pair's share of dq, in columns of a product", 60.0),
+        // Fitted to the ratio of two passes to this one on an H200: 0.94 and 0.97 at D 80 and 96, T 1024; 1.21 at D 128, T 4096.
+        Constant::new("sum_columns", "adding one pair's part of dq, in columns of a product", 60.0),
         Constant::new(
             "waiting_columns",
-            "blocks of keys that wait as they begin, over the number of keys",
+            "waits of blocks of keys at their start, divided by the number of keys",
             168e3,
         ),
     ],
@@ -64,7 +64,7 @@ fn micros(p: &Problem, device: &Device) -> f64 {
     backward_micros(p, device, 5.0 * p.size as f64 + sums + waiting, 1.0)
 }
 
-/// dq, dk, dv; see `attention_wgmma_sm90_bwd_ordered.cl`.
+/// Computes dq, dk, dv; see `attention_wgmma_sm90_bwd_ordered.cl`.
 fn run(r: &Backward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let Known { q, k, v, o, lse, dy } = r.known;
@@ -88,7 +88,7 @@ fn run(r: &Backward<'_>) -> Result<()> {
     let launch = launch.read_base(q.tensor).read_base(dy.tensor).read_base(k.tensor).read_base(v.tensor);
     let launch = write(write(launch.read(&stats), dk), dv).write(&sums).write(&tickets);
     let launch = launch.write(&counters(device)?).scalar(p.batch as u32);
-    // Key blocks of a head walk its queries in step, so a set fills the device at least, whatever of it the L2 cache holds.
+    // Key blocks of a head process its queries in step. A set therefore has at least enough blocks to fill the device, even beyond the L2 cache.
     let in_step = units(device) / p.keys.div_ceil(KEYS);
     let together = p.together(device, p.rows()).max(in_step).min(p.pairs());
     p.end_with(launch, together).run()?;

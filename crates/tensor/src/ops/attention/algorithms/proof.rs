@@ -1,11 +1,11 @@
-//! The tests that the sm_90 kernels pass before their first use: a small problem gives what the portable kernels give.
+//! Tests of the sm_90 kernels before their first use: a small problem must give the results of the portable kernels.
 
 use super::super::problem::{Known, Problem, View};
 use super::tile::{portable_backward, portable_forward};
 use super::{Backward, BackwardRow, Forward, ForwardRow};
 use crate::ops::prelude::*;
 
-/// Causal, several blocks of keys and an edge, two query heads a key head.
+/// Causal, several blocks of keys and an edge, two query heads per key head.
 pub(super) const PROBLEM: Problem = Problem {
     batch: 2,
     heads: 2,
@@ -25,21 +25,21 @@ pub(super) const WIDE: Problem = Problem { size: 128, ..PROBLEM };
 /// The same in f32.
 pub(super) const IN_F32: Problem = Problem { dtype: DType::F32, ..PROBLEM };
 
-/// Of the largest value. Results of bf16 are rounded, and the gradients pass through it several times.
+/// Returns the allowed error, relative to the largest value. bf16 results are rounded, and the gradients pass through rounded values several times.
 fn allowed(dtype: DType) -> f32 {
     if dtype == DType::F32 { 1e-5 } else { 0.03 }
 }
 
-/// Whether a row does this problem as the portable kernel does, asked once. See [`Tuning::proven`].
+/// Returns whether a row computes this problem like the portable kernel; tested once per device. See [`Tuning::proven`].
 pub(super) fn forward(device: &Device, row: &'static ForwardRow, p: &Problem) -> bool {
     Tuning::of(device).proven(device, row.kernel, || same_forward(device, p, row))
 }
-/// The same for the gradients.
+/// Returns the same for the gradients.
 pub(super) fn backward(device: &Device, row: &'static BackwardRow, p: &Problem) -> bool {
     Tuning::of(device).proven(device, row.kernel, || same_backward(device, p, row))
 }
 
-/// Whether the row gives what the portable kernel gives.
+/// Checks that the row's result equals the portable kernel's.
 pub(in crate::ops::attention) fn same_forward(device: &Device, p: &Problem, row: &ForwardRow) -> Result<()> {
     let (inputs, got) = (Inputs::new(device, p)?, Results::new(device, p)?);
     let request = got.request(p, &inputs);
@@ -49,7 +49,7 @@ pub(in crate::ops::attention) fn same_forward(device: &Device, p: &Problem, row:
     near("lse", p, &got.lse, &expected.lse)
 }
 
-/// The same for the gradients.
+/// Checks the same for the gradients.
 pub(in crate::ops::attention) fn same_backward(
     device: &Device,
     p: &Problem,
@@ -71,7 +71,7 @@ pub(in crate::ops::attention) fn same_backward(
     near("dv", p, &got.v, &expected.v)
 }
 
-/// q, k, v and the gradient of the result, or the first three's gradients.
+/// q, k, v and the gradient of the result; or the gradients of the first three.
 struct Inputs {
     q: Tensor,
     k: Tensor,
@@ -80,7 +80,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// (B,H,T,D) with values between -1 and 1, in no order.
+    /// Creates (B,H,T,D) tensors with unordered values between -1 and 1.
     fn new(device: &Device, p: &Problem) -> Result<Self> {
         let make = |heads: usize, rows: usize, step: usize| {
             let dims = [p.batch, heads, rows, p.size];
@@ -94,7 +94,7 @@ impl Inputs {
     fn views(&self) -> [View<'_>; 3] {
         [View::heads(&self.q), View::heads(&self.k), View::heads(&self.v)]
     }
-    /// The forward of the portable kernel, where this device has room for its tile.
+    /// Runs the forward of the portable kernel, or returns `None` if its tile does not fit on the device.
     fn portable(&self, p: &Problem) -> Result<Option<Results>> {
         let results = Results::new(self.q.device(), p)?;
         let done = portable_forward(&results.request(p, self)).transpose()?;
@@ -103,7 +103,7 @@ impl Inputs {
 }
 
 struct Results {
-    /// (B,T,H,D)
+    /// Result (B,T,H,D).
     o: Tensor,
     lse: Tensor,
 }
@@ -127,12 +127,12 @@ fn near(what: &str, p: &Problem, got: &Tensor, expected: &Tensor) -> Result<()> 
     }
     let (got, expected) = (got.to_vec()?, expected.to_vec()?);
     let largest = expected.iter().fold(1.0f32, |m, v| m.max(v.abs()));
-    // NaN is near nothing.
+    // The comparison is false for NaN.
     let close = |(g, e): &(&f32, &f32)| (*g - *e).abs() <= allowed(p.dtype) * largest;
     match got.iter().zip(&expected).enumerate().find(|(_, pair)| !close(pair)) {
         None => Ok(()),
         Some((i, (g, e))) => {
-            Err(Error::launch(format!("element {i} of {what} is {g}, by the portable kernel {e}")))
+            Err(Error::launch(format!("element {i} of {what} is {g}, expected {e} from the portable kernel")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the rows for sm_90 share: which problems they take, tensor maps, sizes of tiles and sets of heads.
+//! Shared parts of the sm_90 algorithms: supported problems, tensor maps, sizes of tiles and sets of heads.
 
 use super::super::problem::{Problem, View, read};
 use super::{Backward, Forward};
@@ -10,7 +10,7 @@ use netcl_kernel::tune::Constant;
 use netcl_kernel::tune::model::{DEVICE, Model};
 use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps};
 
-/// What the texts of forwards in 16 bits include.
+/// Sources that 16-bit forwards include.
 pub(super) const FORWARD_INCLUDES: &[&str] = &[
     cl_file!("../../include/philox.cl"),
     cl_file!("../../include/sm90.cl"),
@@ -18,7 +18,7 @@ pub(super) const FORWARD_INCLUDES: &[&str] = &[
     cl_file!("attention_sm90_fragments.cl"),
     cl_file!("attention_sm90_fwd.cl"),
 ];
-/// What those of gradients include.
+/// Sources that 16-bit gradients include.
 pub(super) const BACKWARD_INCLUDES: &[&str] = &[
     cl_file!("../../include/philox.cl"),
     cl_file!("../../include/sm90.cl"),
@@ -26,7 +26,7 @@ pub(super) const BACKWARD_INCLUDES: &[&str] = &[
     cl_file!("attention_sm90_fragments.cl"),
     cl_file!("attention_sm90_bwd.cl"),
 ];
-/// What those of attention in f32 include.
+/// Sources that f32 attention includes.
 pub(super) const BF16X3_INCLUDES: &[&str] = &[
     cl_file!("../../include/philox.cl"),
     cl_file!("../../include/sm90.cl"),
@@ -35,14 +35,14 @@ pub(super) const BF16X3_INCLUDES: &[&str] = &[
     cl_file!("attention_sm90_fragments.cl"),
 ];
 
-/// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
+/// Elements in 16 bytes. Rows must start at multiples of this for copies and for stores.
 const ALIGNED: usize = 8;
 /// Keys of a block in the forward and in dk and dv.
 pub(super) const KEYS: usize = 128;
-/// Rows of the statistics of a head are padded to this.
+/// Multiple to which the rows of a head's statistics are padded.
 const PADDED: usize = 256;
 
-/// What the rows' estimates share.
+/// Model constants that the estimates share.
 pub(super) static MODEL: Model = Model {
     name: "attention_sm90",
     constants: &[
@@ -51,57 +51,57 @@ pub(super) static MODEL: Model = Model {
     ],
 };
 
-/// What of the last cache the keys and values, or queries and their gradients, of the heads in progress may take. Measured on an H200, whose
-/// cache has 50 MB, at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
+/// Returns the bytes of the last-level cache for keys and values, or for queries and their gradients, of the heads in progress. Measured on an
+/// H200, whose cache has 50 MB, at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
 pub(super) fn cache_share(device: &Device) -> usize {
     let [_, bytes] = DEVICE.on(device);
     bytes as usize
 }
 
-/// Compute units of a request's device.
+/// Returns the number of compute units of a device.
 pub(super) fn units(device: &Device) -> usize {
     device.capabilities().compute_units.max(1) as usize
 }
 
-/// Whether scores are scaled only, the first query sees a key, and rows can be counted.
+/// Checks that scores are only scaled, that the first query sees a key, and that a launch can count the rows.
 pub(super) fn plain(p: &Problem) -> Result<(), &'static str> {
     match () {
         () if p.scale.is_nan() || p.scale <= 0.0 => Err("a scale that is not positive"),
         () if p.softcap.is_some() => Err("soft-capped scores"),
         () if p.causal && p.keys < p.queries => Err("causal queries before the first key"),
         () if p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) >= 1 << 31 => {
-            Err("more rows than a launch counts")
+            Err("too many rows for one launch")
         }
         () => Ok(()),
     }
 }
 
-/// [`plain`], no window, and causality's diagonal stays in one block of keys for 64 rows.
+/// Checks [`plain`], that there is no window, and that the causal diagonal stays in one block of keys for 64 rows.
 pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
     let diagonal = !p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64));
     match () {
         () if p.window.is_some() => Err("a window"),
-        () if !diagonal => Err("a causal diagonal that does not begin with a block of 64 keys"),
+        () if !diagonal => Err("a causal diagonal that does not start at a block of 64 keys"),
         () => plain(p),
     }
 }
 
-/// Rows of 16-bit elements and whole 16 bytes.
+/// Checks that elements have 16 bits and rows a multiple of 16 bytes.
 pub(super) fn stored_in_16_bits(p: &Problem) -> Result<(), &'static str> {
     match () {
         () if !matches!(p.dtype, DType::F16 | DType::Bf16) => Err("storage other than f16 and bf16"),
-        () if !p.size.is_multiple_of(ALIGNED) => Err("heads of a size that 8 does not divide"),
+        () if !p.size.is_multiple_of(ALIGNED) => Err("heads of a size that is not a multiple of 8"),
         () => Ok(()),
     }
 }
 
-/// 16-bit storage, heads that local memory holds, blocks as [`blocks_fit`].
+/// Checks 16-bit storage, a head size that local memory holds, and [`blocks_fit`].
 fn takes(p: &Problem) -> Result<(), &'static str> {
     stored_in_16_bits(p)?;
     if p.size > WIDE { Err("heads of more than 128") } else { blocks_fit(p) }
 }
 
-/// Whether a map describes the view, and 16 bytes of a row are aligned.
+/// Returns whether a tensor map can describe the view, with rows aligned to 16 bytes.
 fn aligned(view: &View<'_>, [batch, heads, rows]: [usize; 3]) -> bool {
     let axis = |(n, stride): (usize, usize)| n == 1 || (stride > 0 && stride.is_multiple_of(ALIGNED));
     view.offset.is_multiple_of(ALIGNED) && [batch, heads, rows].into_iter().zip(view.strides).all(axis)
@@ -109,7 +109,7 @@ fn aligned(view: &View<'_>, [batch, heads, rows]: [usize; 3]) -> bool {
 
 const UNALIGNED: &str = "rows that do not start at multiples of 16 bytes";
 
-/// Whether rows of what a forward reads and writes are aligned.
+/// Checks that the rows of a forward's operands and result are aligned.
 pub(super) fn aligned_forward(r: &Forward<'_>) -> Result<(), &'static str> {
     aligned_inputs(r.p, &r.inputs, r.o)
 }
@@ -123,7 +123,7 @@ fn aligned_inputs(p: &Problem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<
     }
 }
 
-/// The same for the gradients.
+/// Checks the same for the gradients.
 pub(super) fn aligned_backward(r: &Backward<'_>) -> Result<(), &'static str> {
     let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
     aligned_inputs(p, &[known.q, known.k, known.v], known.o)?;
@@ -146,7 +146,7 @@ pub(super) fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
 pub(super) const WIDE: usize = 128;
 
 impl Problem {
-    /// Blocks of 64 queries of all heads, in which statistics lie.
+    /// Returns the number of blocks of 64 queries of all heads, by which statistics are stored.
     pub(super) fn query_blocks(&self) -> usize {
         self.batch * self.heads * self.queries.next_multiple_of(PADDED) / 64
     }
@@ -156,17 +156,17 @@ impl Problem {
     pub(super) fn key_dims(&self) -> [usize; 3] {
         [self.batch, self.kv_heads, self.keys]
     }
-    /// Two of D ≤ 64 fit in a product's width, four warpgroups in the registers.
+    /// Returns whether D ≤ 64: two heads then fit in a product's width, and four warpgroups in the registers.
     pub(super) fn small(&self) -> bool {
         self.size <= 64
     }
-    /// Key heads whose shared blocks, two tensors of `rows`, stay in the L2 cache together.
+    /// Returns the number of key heads whose shared blocks, two tensors of `rows` rows, fit in the L2 cache at the same time.
     pub(super) fn together(&self, device: &Device, rows: usize) -> usize {
         (cache_share(device) / (4 * self.size * rows)).clamp(1, self.batch * self.kv_heads)
     }
 }
 
-/// The map of a view whose copies move `block` rows of D.
+/// Builds the tensor map of a view, with copies of `block` rows of D.
 pub(super) fn map(
     p: &Problem,
     view: &View<'_>,
@@ -191,7 +191,7 @@ pub(super) fn map(
     })
 }
 
-/// The two counters that hand out tiles, 0 between launches. Launches of one queue run one after the other and share them.
+/// Returns the two counters that assign tiles to groups, 0 between launches. Launches of one queue run one after the other and share them.
 pub(super) fn counters(device: &Device) -> Result<Buffer> {
     zeroed(device, "attention", 2)
 }
@@ -215,7 +215,7 @@ pub(super) fn with_maps<'l>(launch: Launch<'l>, device: &Device, maps: &[MatrixS
     Ok(launch.read_base(&table).scalar(at))
 }
 
-/// A forward in tiles of 64 queries for each of so many warpgroups, which walk so many keys at a time.
+/// Runs a forward in tiles of 64 queries per warpgroup, with blocks of `keys` keys.
 pub(super) fn forward(
     r: &Forward<'_>,
     kernel: &'static Kernel,
@@ -234,7 +234,7 @@ pub(super) fn forward(
     p.end_with(launch, p.together(device, p.keys) * p.group()).run()
 }
 
-/// What gradients need to know of each row of queries: see `attention_sm90_bwd.cl`.
+/// Computes the statistics of each query row for the gradients: see `attention_sm90_bwd.cl`.
 pub(super) fn statistics(r: &Backward<'_>, kernel: &'static Kernel) -> Result<Tensor> {
     let (p, known) = (r.p, r.known);
     let blocks = p.query_blocks();

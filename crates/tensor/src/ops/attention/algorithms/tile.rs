@@ -1,4 +1,4 @@
-//! Attention by tiles in local memory, a grid of items over them: any GPU.
+//! Attention by tiles in local memory, each computed by a grid of items, on any GPU.
 
 use super::super::problem::{Problem, read, write};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
@@ -43,21 +43,21 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     self_test: None,
 };
 
-const NO_ROOM: &str = "local memory too small for a tile of such heads";
+const NO_ROOM: &str = "local memory too small for a tile of this head size";
 
-/// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
-/// second on for heads above 64, from the third above 128, where registers are short.
+/// Query rows and keys of a forward tile, and rows and work-items of a backward tile. The first that fits is chosen: from the second on for heads
+/// above 64, from the third on above 128, because of registers.
 const FORWARD_TILES: [(usize, usize); 5] = [(64, 64), (64, 32), (32, 32), (16, 16), (16, 8)];
 const BACKWARD_TILES: [(usize, usize); 4] = [(64, 128), (32, 128), (16, 128), (8, 64)];
 
-/// Local memory that two groups can have on a multiprocessor. NVIDIA's OpenCL reports 48 KiB, which binds kernel arguments only: on
-/// sm_90 arrays of a kernel may take 227 KiB.
+/// Returns the local memory per group with two groups on a multiprocessor. NVIDIA's OpenCL reports 48 KiB, which limits kernel arguments only: on
+/// sm_90, arrays of a kernel may use 227 KiB.
 fn local_room(device: &Capabilities) -> usize {
     let bytes = if device.sm() == Some(90) { 113 << 10 } else { device.local_mem };
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The first of `tiles` that this head size may use and that fits the device's local memory.
+/// Returns the first of `tiles` that is allowed for this head size and fits in the device's local memory.
 fn first_that_fits<const N: usize>(
     p: &Problem,
     device: &Device,
@@ -69,24 +69,24 @@ fn first_that_fits<const N: usize>(
     tiles.into_iter().skip(first).find(|tile| bytes(*tile) <= room)
 }
 
-/// Bytes of `rows` rows of D in a tile, and of `tables` of `scores` floats, dropout's mask among them.
+/// Returns the bytes of `rows` rows of D in a tile, and of `tables` tables of `scores` floats, plus dropout's mask.
 fn bytes(p: &Problem, rows: usize, tables: usize, scores: usize) -> usize {
     rows * (p.size.div_ceil(32) * 8 + 1) * 16 + (tables + usize::from(p.mask.is_some())) * scores * 4
 }
 
-/// Query rows and keys of a tile, where the device has room for one.
+/// Returns the query rows and keys of a tile, if the device has room for one.
 fn forward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
     let bytes = |(q, k): (usize, usize)| bytes(p, q + k, 1, q * (k + 4)) + q * 36;
     first_that_fits(p, device, FORWARD_TILES, bytes)
 }
 
-/// Rows and work-items of a tile, where the device has room for one.
+/// Returns the rows and work-items of a tile, if the device has room for one.
 fn backward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
     let bytes = |(t, _): (usize, usize)| bytes(p, 4 * t, 2, t * (t + 4));
     first_that_fits(p, device, BACKWARD_TILES, bytes)
 }
 
-/// A processor runs the items of a group one after the other.
+/// Model constants. A CPU runs the items of a group one after the other.
 const CONSTANTS: [Constant; 2] = [
     Constant::new("launch_us", "a launch", 8.0).cpu(15.0),
     Constant::new("flops_per_us", "operations of a unit with two groups of a tile of 64 rows", 0.16e6)
@@ -95,8 +95,8 @@ const CONSTANTS: [Constant; 2] = [
 static FORWARD_MODEL: Model = Model { name: "attention_tile", constants: &CONSTANTS };
 static BACKWARD_MODEL: Model = Model { name: "attention_tile_bwd", constants: &CONSTANTS };
 
-/// Microseconds of groups that compute so many pairs of a head, and of which the longest computes so many; `operations` a pair and element
-/// of D.
+/// Estimates the microseconds of groups that compute `all` pairs of a head, of which the longest group computes `longest`; `operations` per pair
+/// and element of D.
 fn micros(
     model: &'static Model,
     p: &Problem,
@@ -105,14 +105,14 @@ fn micros(
     operations: f64,
 ) -> f64 {
     let [launch, flops] = model.on(device);
-    // Elements of D come in fours of eight items.
+    // D is padded to fours for each of eight items.
     let pair = operations * p.size.next_multiple_of(32) as f64;
     let all = all * (p.batch * p.heads) as f64;
     let units = device.capabilities().compute_units.max(1) as usize;
     launch + shared_out(all, longest as f64, units) * pair / flops
 }
 
-/// Pairs that groups of `rows` query rows compute with `keys` at a time: of a head, and of the longest group.
+/// Returns the pairs that groups of `rows` query rows compute, with `keys` keys at a time: of a head, and of the longest group.
 fn by_queries(p: &Problem, rows: usize, keys: usize) -> (f64, usize) {
     // Rows are those of all heads that share a key head.
     let queries = rows.div_ceil(p.group());
@@ -123,7 +123,7 @@ fn forward_micros(r: &Forward<'_>, rows: usize, keys: usize) -> f64 {
     micros(&FORWARD_MODEL, r.p, r.device(), by_queries(r.p, rows, keys), 4.0)
 }
 
-/// Groups of query rows, then groups of keys.
+/// Estimates the passes by groups of query rows, then by groups of keys.
 fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
     let (p, device) = (r.p, r.device());
     let (all, queries) = by_queries(p, rows, rows);
@@ -132,12 +132,12 @@ fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
     pass(queries, 6.0) + pass(rows * walked, 8.0)
 }
 
-/// o and lse, by the kernel that others are compared with; `None` where the device has no room for its tile.
+/// Computes o and lse by the kernel that others are compared with. Returns `None` if its tile does not fit on the device.
 pub(super) fn portable_forward(r: &Forward<'_>) -> Option<Result<()>> {
     forward_tile(r.p, r.device()).map(|tile| forward(r, tile))
 }
 
-/// The same for the gradients.
+/// Computes the same for the gradients.
 pub(super) fn portable_backward(r: &Backward<'_>) -> Option<Result<()>> {
     backward_tile(r.p, r.device()).map(|tile| backward(r, tile))
 }

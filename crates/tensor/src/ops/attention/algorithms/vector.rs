@@ -1,4 +1,4 @@
-//! Attention on processors: a work-item owns rows of queries, one lane each.
+//! Attention on CPUs: a work-item owns rows of queries, one per lane.
 
 use super::super::problem::{Problem, read, write};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
@@ -37,10 +37,10 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     self_test: None,
 };
 
-/// Vectors of queries in a block (`QV` in the texts).
+/// Vectors of queries in a block (`QV` in the kernels).
 const QUERY_VECTORS: usize = 2;
 
-/// What a work-item works on at once.
+/// Sizes of the block that a work-item processes at once.
 struct Block {
     lanes: usize,
     /// Query rows of a block.
@@ -67,12 +67,12 @@ const fn constants(launch: f64, flops: f64) -> [Constant; 2] {
 static FORWARD_MODEL: Model = Model { name: "attention_vector", constants: &constants(27.0, 3.7e3) };
 static BACKWARD_MODEL: Model = Model { name: "attention_vector_bwd", constants: &constants(59.0, 3.0e3) };
 
-/// `operations` a pair of query and key and element of D.
+/// Estimates the microseconds with `operations` per pair of query and key and element of D.
 fn micros(model: &'static Model, p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
     let [launch, flops] = model.on(device);
     let cores = device.capabilities().compute_units.max(1) as usize;
     let pair = operations * p.size as f64;
-    // A block that is not full takes as long as one that is.
+    // A partial block takes as long as a full one.
     let full = p.rows().next_multiple_of(rows) as f64 / p.rows() as f64;
     let all = p.seen() * (p.batch * p.heads) as f64 * full;
     let longest = (rows * p.most_keys()) as f64;
@@ -87,7 +87,8 @@ fn forward(r: &Forward<'_>) -> Result<()> {
     p.end(launch).run()
 }
 
-/// Few key heads on many cores: the query rows are dealt out too, two blocks at least, and their sums added in order.
+/// Returns the parts of the query rows: with few key heads on many cores, rows are divided too, at least two blocks per part, and the parts' sums
+/// are added in order.
 fn parts(p: &Problem, device: &Device) -> usize {
     let rows = 2 * block(device, &VECTOR_BWD).rows;
     sum_parts(device, usize::MAX).div_ceil(p.pairs()).min(p.rows().div_ceil(rows)).max(1)

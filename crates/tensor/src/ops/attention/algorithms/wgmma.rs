@@ -1,4 +1,4 @@
-//! Attention in 16 bits on the tensor cores of NVIDIA's sm_90: the forward, and the gradients in two passes.
+//! 16-bit attention on NVIDIA's sm_90 tensor cores: the forward, and the gradients in two passes.
 
 use super::super::problem::{Known, Problem, write};
 use super::sm90::{
@@ -63,7 +63,7 @@ static FORWARD_MODEL: Model = Model {
         Constant::new("wide_flops_per_us", LARGE, 4.4e6),
     ],
 };
-/// The gradients', all products counted.
+/// Model of the gradients, with all products counted.
 pub(super) static BACKWARD_MODEL: Model = Model {
     name: "attention_wgmma_sm90_bwd",
     constants: &[
@@ -72,12 +72,12 @@ pub(super) static BACKWARD_MODEL: Model = Model {
     ],
 };
 
-/// Tiles of so many rows of queries.
+/// Returns the number of tiles of `rows` query rows.
 fn tiles(p: &Problem, rows: usize) -> usize {
     p.queries.div_ceil(rows) * p.heads * p.batch
 }
 
-/// Three warpgroups share a block of keys where there are tiles enough to balance; dropout takes their registers.
+/// Returns 3 warpgroups per block of keys if there are enough tiles for balance, otherwise 2. With dropout, registers suffice for 2 only.
 fn warpgroups(p: &Problem, units: usize) -> usize {
     if p.small() && p.mask.is_none() && tiles(p, 192) >= 2 * units { 3 } else { 2 }
 }
@@ -96,23 +96,24 @@ fn query_rows(p: &Problem) -> usize {
     if p.small() { 128 } else { 64 }
 }
 
-/// Microseconds of gradients by `columns` multiply-adds a pair of query and key, in three launches with maps for `maps` of them.
+/// Estimates the microseconds of gradients with `columns` multiply-adds per pair of query and key, in three launches, `maps` of which use tensor
+/// maps.
 pub(super) fn backward_micros(p: &Problem, device: &Device, columns: f64, maps: f64) -> f64 {
     let rows = query_rows(p);
     let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64;
-    // A tile of keys meets the queries of all heads of its group.
+    // A tile of keys is multiplied by the queries of all heads of its group.
     let longest = (KEYS * p.queries.next_multiple_of(rows) * p.group()) as f64;
     let ([small, wide], [launch, map]) = (BACKWARD_MODEL.on(device), MODEL.on(device));
     let throughput = if p.small() { small } else { wide };
     3.0 * launch + maps * map + shared_out(all, longest, units(device)) * 2.0 * columns / throughput
 }
 
-/// Four products for dk and dv, three for dq.
+/// Estimates two passes: four products for dk and dv, three for dq.
 fn two_passes(p: &Problem, device: &Device) -> f64 {
     backward_micros(p, device, 7.0 * p.size.max(64) as f64, 2.0)
 }
 
-/// dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
+/// Computes dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
 fn backward(r: &Backward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let (next, units) = (counters(device)?, units(device));

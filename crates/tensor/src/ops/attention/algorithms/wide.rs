@@ -1,4 +1,4 @@
-//! Attention with heads of 129 to 256 in 16 bits on the tensor cores of NVIDIA's sm_90.
+//! 16-bit attention with heads of 129 to 256 on NVIDIA's sm_90 tensor cores.
 
 use super::super::problem::{Known, Problem, write};
 use super::sm90::{
@@ -57,21 +57,21 @@ pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
     }),
 };
 
-/// The widest heads; and heads that fill no half, with more keys than queries.
+/// Self-test problems: the widest heads; and heads that do not fill a half, with more keys than queries.
 static TESTS: [Problem; 2] = [
     Problem { size: 256, scale: 0.0625, ..proof::PROBLEM },
     Problem { size: 136, keys: 333, scale: 0.0857, ..proof::PROBLEM },
 ];
 
-/// Queries of a tile of the forward and of dq.
+/// Queries of a tile in the forward and in dq.
 const ROWS: usize = 128;
 /// Queries and keys of a block of the gradients.
 const BLOCK: usize = 64;
-/// Part of the device's memory that dS of a launch should take, and that it may take where one key head needs more.
+/// Parts of the device's memory for dS of a launch: the target (1/32), and the limit if one key head needs more (1/8).
 const SHARE: u64 = 32;
 const MOST: u64 = 8;
 
-/// Keys of a block of the forward, as the text has them: the sums of wider heads leave fewer registers for scores.
+/// Returns the keys of a block in the forward, as in the kernel. The sums of wider heads leave fewer registers for scores.
 fn keys(p: &Problem) -> usize {
     if p.size <= 192 { 96 } else { 80 }
 }
@@ -93,12 +93,12 @@ fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// Bytes of dS of the queries of a key head, in whole blocks.
+/// Returns the bytes of dS for the queries of a key head, in whole blocks.
 fn scores_of_key_head(p: &Problem) -> usize {
     p.group() * p.queries.div_ceil(BLOCK) * p.keys.div_ceil(BLOCK) * BLOCK * BLOCK * p.dtype.size()
 }
 
-/// Key heads of a launch.
+/// Returns the key heads per launch.
 fn heads_at_once(p: &Problem, device: &Device) -> usize {
     let room = usize::try_from(device.capabilities().global_mem / SHARE).unwrap_or(usize::MAX);
     (room / scores_of_key_head(p)).clamp(1, p.pairs())
@@ -113,7 +113,7 @@ static BACKWARD_MODEL: Model = Model {
     constants: &[Constant::new("flops_per_us", "operations of a unit", 4.4e6)],
 };
 
-/// Multiply-adds of a pair of query and key in a product over D, and in one whose columns are D.
+/// Returns the multiply-adds per pair of query and key: in a product over D, and in one whose columns are D.
 fn columns(p: &Problem) -> [f64; 2] {
     [p.size.next_multiple_of(16) as f64, p.size.next_multiple_of(64) as f64]
 }
@@ -126,7 +126,7 @@ fn forward_micros(p: &Problem, device: &Device) -> f64 {
     launch + maps + shared_out(all, longest, units(device)) * 2.0 * (over + wide) / flops
 }
 
-/// Statistics; then, for so many key heads at a time, dk and dv, and dq.
+/// Estimates the microseconds of statistics, then of dk and dv, and dq, with `heads` key heads at a time.
 fn backward_micros(p: &Problem, device: &Device, heads: usize) -> f64 {
     let ([flops], [launch, maps], units) = (BACKWARD_MODEL.on(device), MODEL.on(device), units(device));
     let [over, wide] = columns(p);
@@ -139,11 +139,13 @@ fn backward_micros(p: &Problem, device: &Device, heads: usize) -> f64 {
     launch + launches * 2.0 * (launch + maps) + (by_keys + by_queries) / flops
 }
 
-/// Tiles of a multiprocessor, counted in the longest, from which on sets of heads may end with some of those. An H200 at D 256, causal: with
-/// 16 (4 x 16 heads, T 4096) sets of what the L2 cache holds take 3.08 ms, all heads 3.63; with 4 (2 x 8/4, T 8192) 3.39 and 3.12 to 3.25.
+/// Tiles per multiprocessor (in units of the longest) from which the heads are divided into sets. Below it, idle units at the end of a set cost
+/// more than the cache gains. An H200 at D 256, causal: with 16 (4 x 16 heads, T 4096) sets that fit the L2 cache take 3.08 ms, all heads together
+/// 3.63; with 4 (2 x 8/4, T 8192) 3.39 and 3.12 to 3.25.
 const MANY: f64 = 8.0;
 
-/// Key heads of `count` whose queries stay in the L2 cache together; all of them where tiles are few: longest first, they end together.
+/// Returns the number of key heads, of `count`, whose queries fit in the L2 cache at the same time. Returns all if there are few tiles, which then
+/// start longest first.
 fn together(p: &Problem, device: &Device, count: usize) -> usize {
     let units = units(device);
     let longest = p.keys.div_ceil(BLOCK) * count;
@@ -151,7 +153,7 @@ fn together(p: &Problem, device: &Device, count: usize) -> usize {
     if tiles < MANY { count } else { p.together(device, p.rows()).min(count) }
 }
 
-/// dq, dk, dv; see `attention_wide_sm90_bwd.cl`.
+/// Computes dq, dk, dv; see `attention_wide_sm90_bwd.cl`.
 fn backward(r: &Backward<'_>, heads: usize) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let Known { q, k, v, dy, .. } = r.known;
@@ -178,7 +180,7 @@ fn backward(r: &Backward<'_>, heads: usize) -> Result<()> {
         let launch = start("attention_bwd_q", p.queries.div_ceil(ROWS) * count * p.group()).flops(flops(1));
         let launch = with_maps(launch, device, &maps)?.read_base(k.tensor).read(&ds);
         let launch = write(launch, dq).write(&next).scalar(first as u32).scalar(count as u32);
-        // Keys alone are shared: twice as many heads of them stay in the cache.
+        // Only keys are shared here, so twice as many heads fit in the cache.
         p.end_with(launch, (2 * p.together(device, p.keys)).min(count) * p.group()).run()?;
     }
     Ok(())

@@ -1,19 +1,19 @@
-/* Depthwise convolutions: every channel has one filter of its own. Sums are f32.
+/* Depthwise convolutions: every channel has its own filter. Sums are f32.
  *
- * Images lie as (N, H, W, C); pixels and taps are those of conv_vector.cl.
+ * Images are stored as (N, H, W, C); pixels and taps are those of conv_vector.cl.
  * conv_depthwise(x, w, bias, y, ..)           y[p, c] = (bias[c] | 0) + sum over i, j of x[p at (i, j), c] * w[i, j, c].
  * conv_depthwise_weights(x, dy, part, ..)     part[s, c, i, j] = sum over the pixels of part s of x[p at (i, j), c] * dy[p, c].
  *
- * x, dy     T, contiguous. w T: tap (i, j) at w_off + i * w_i + j * w_j, its channels side by side.
+ * x, dy     T, contiguous. w T: tap (i, j) at w_off + i * w_i + j * w_j, its channels adjacent.
  * y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w. flags: BIAS 2, bias T (C) is read.
  * TREE: a generated epilogue (epilogue.cl), over rows of pixels and columns of channels.
- * Items of dimension 0 take every get_global_size(0)-th vector of channels; those of dimension 1 take pixels in conv_depthwise, and
- * (part, tap) in conv_depthwise_weights. No element has two owners. Tuned: VW, WG.
+ * Items of dimension 0 process every get_global_size(0)-th vector of channels. Items of dimension 1 process pixels in conv_depthwise, and (part,
+ * tap) in conv_depthwise_weights. Every element has one owner. Tuned: VW, WG.
  * Ceiling: x read and y written once.
  */
 #define BIAS 2
 #define AXES int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int sy, int sx, int dy_, int dx_, int oy, int ox
-/* A vector of channels from `at` on, or what is left of them. */
+/* Loads a vector of channels from `at` on, or the remaining channels. */
 #define CHANNELS(p, at) ((at) + VW <= (ulong)c ? LDV(p, at) : load_part((p) + (at), c - (at)))
 
 __kernel void conv_depthwise(__global const T *restrict x, __global const T *restrict w, __global const T *restrict bias,

@@ -1,21 +1,22 @@
-/* Depthwise convolutions on GPUs: an item has a vector of channels of PX neighbouring pixels of a line, and reads what they share, pixels of x and
- * taps, once. Sums are f32.
+/* Depthwise convolutions on GPUs. An item computes a vector of channels of PX adjacent pixels of a line, and reads the pixels of x and the taps
+ * that they share once. Sums are f32.
  *
- * y[p, c] = (bias[c] | 0) + sum over i, j of x[p at (i, j), c] * w[i, j, c]; images lie as (N, H, W, C), pixels and taps are those of conv_vector.cl.
+ * y[p, c] = (bias[c] | 0) + sum over i, j of x[p at (i, j), c] * w[i, j, c]; images are stored as (N, H, W, C), pixels and taps are those of
+ * conv_vector.cl.
  *
- * x         T, contiguous. w T: tap (i, j) at w_off + i * w_i + j * w_j, its channels side by side.
+ * x         T, contiguous. w T: tap (i, j) at w_off + i * w_i + j * w_j, its channels adjacent.
  * y         pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w. flags: BIAS 2, bias T (C) is read.
  * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of channels.
- * lines     of the result: images by out_h. Items of dimension 0 take every get_global_size(0)-th vector of channels, those of dimension 1 blocks of PX
- *           pixels of a line. No element has two owners.
+ * lines     of the result: images by out_h. Items of dimension 0 process every get_global_size(0)-th vector of channels, those of dimension 1 blocks
+ *           of PX pixels of a line. Every element has one owner.
  * Defines: DTYPE, WG, VW, PX; COLUMNS, STEP and APART, which are taps_w, sx and dx.
  * Ceiling: x read and y written once.
  */
 #define BIAS 2
 #define AXES int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int sy, int sx, int dy_, int dx_, int oy, int ox
-/* Pixels of a line of x that PX pixels see. */
+/* Pixels of a line of x that PX pixels use. */
 #define SPAN ((PX - 1) * STEP + (COLUMNS - 1) * APART + 1)
-/* A vector of channels from `at` on, or what is left of them. */
+/* Loads a vector of channels from `at` on, or the remaining channels. */
 #define CHANNELS(p, at) ((at) + VW <= (ulong)c ? LDV(p, at) : load_part((p) + (at), c - (at)))
 
 __kernel void conv_depthwise_lines(__global const T *restrict x, __global const T *restrict w, __global const T *restrict bias,

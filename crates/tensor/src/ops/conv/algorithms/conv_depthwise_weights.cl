@@ -1,18 +1,18 @@
-/* Gradients of depthwise weights on GPUs: a group has LANES vectors of channels side by side and shares the pixels of a part out among its
- * WG / LANES lines of items, which add their sums up in local memory at the end. Sums are f32.
+/* Gradients of depthwise weights on GPUs. A group has LANES adjacent vectors of channels. The pixels of a part are divided between its WG /
+ * LANES lines of items, which add their sums in local memory at the end. Sums are f32.
  *
- * part[s, c, i, j] = sum over the pixels of part s of x[p at (i, j), c] * dy[p, c]; images lie as (N, H, W, C), pixels and taps are those of
- * conv_vector.cl.
+ * part[s, c, i, j] = sum over the pixels of part s of x[p at (i, j), c] * dy[p, c]; images are stored as (N, H, W, C), pixels and taps are those
+ * of conv_vector.cl.
  *
  * x, dy     T, contiguous.
- * Groups (vectors of channels / LANES, parts, taps_h / ROWS) of (LANES, WG / LANES) items. An item has ROWS by COLUMNS sums of VW channels: those of
- * ROWS rows of taps, all of their COLUMNS columns. No element has two owners, and the order of sums is fixed by the sizes.
+ * Groups (vectors of channels / LANES, parts, taps_h / ROWS) of (LANES, WG / LANES) items. An item has ROWS by COLUMNS sums of VW channels:
+ * those of ROWS rows of taps with all of their COLUMNS columns. Every element has one owner, and the sizes determine the order of sums.
  * Defines: DTYPE, WG, VW; LANES, a power of two; ROWS; COLUMNS, which is taps_w.
- * Ceiling: x and dy read once for each ROWS rows of taps; neighbouring taps find x in the first cache.
+ * Ceiling: x and dy read once for each ROWS rows of taps; adjacent taps find x in the first-level cache.
  */
 #define AXES int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int sy, int sx, int dy_, int dx_, int oy, int ox
 #define LINES (WG / LANES)
-/* A vector of channels from `at` on, or what is left of them. */
+/* Loads a vector of channels from `at` on, or the remaining channels. */
 #define CHANNELS(p, at) ((at) + VW <= (ulong)c ? LDV(p, at) : load_part((p) + (at), c - (at)))
 
 __kernel void conv_depthwise_weights(__global const T *restrict x, __global const T *restrict dy, __global float *restrict part,
@@ -39,7 +39,7 @@ __kernel void conv_depthwise_weights(__global const T *restrict x, __global cons
       }
     }
   }
-  /* Lines are joined in halves, one tap at a time. */
+  /* The lines' sums are added in a tree, one tap at a time. */
   UNROLL for (int i = 0; i < ROWS; ++i) {
     UNROLL for (int j = 0; j < COLUMNS; ++j) {
       STV_F32(shared + (line * LANES + lane) * VW, sum[i][j]);

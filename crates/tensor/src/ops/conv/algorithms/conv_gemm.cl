@@ -1,18 +1,18 @@
-/* Convolutions for GPUs as implicit products with registers of TM by TN an item; the matrix of patches is never stored. Sums are f32.
+/* Convolutions for GPUs as implicit products with TM by TN registers per work-item; the matrix of patches is never stored. Sums are f32.
  *
- * Images lie as (N, H, W, C); pixels, taps and groups are those of conv_vector.cl.
+ * Images are stored as (N, H, W, C); pixels, taps and groups are those of conv_vector.cl.
  * conv_gemm(x, w, bias, y, ..)           y[p, g, o] = (bias[g, o] | 0) + sum over k of x[p at k, g] * w[g, k, o], with k = (i, j, c), c fastest.
  * conv_gemm_weights(x, dy, part, ..)     part[s, g, k, o] = sum over the pixels p of part s of x[p at k, g] * dy[p, g, o].
  *
  * A group owns a tile of BM rows (pixels, or k) by BN channels of O. BK steps of the sum at a time go through two local buffers: while one is
- * multiplied, the next is on its way from memory in registers. Where a tap lies outside of the image zeros are kept.
+ * multiplied, the next is loaded from memory to registers. Taps outside of the image read zeros.
  *
  * x, dy     T, contiguous, fewer than 2^31 elements. w T (G, taps, C, O), contiguous. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w,
- *           its channels side by side.
+ *           its channels adjacent.
  * flags     BIAS 2: bias T (G * O) is read.
  * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of G * O.
- * Groups (tiles, columns fastest, so that those running together share pixels in the cache; 1; G or G * parts) of (BM / TM) (BN / TN) items.
- * Defines: DTYPE; BM, BN, TM, TN in fours; BK; VA 4 where channels of x can be read four at once, else 1; VB the same for O.
+ * Groups (tiles, columns fastest, so that concurrent groups share pixels in the cache; 1; G or G * parts) of (BM / TM) (BN / TN) items.
+ * Defines: DTYPE; BM, BN, TM, TN multiples of 4; BK; VA 4 if four channels of x can be read at once, otherwise 1; VB the same for O.
  *
  * Design: implicit GEMM (Chetlur et al. 2014, "cuDNN: Efficient Primitives for Deep Learning", arXiv:1410.0759) in the form of matmul_tile.cl.
  * Ceiling: f32 multiply-adds.
@@ -62,7 +62,7 @@ typedef float VecB;
 #define READ_B(p) LD(p, 0)
 #define NO_B 0.0f
 #endif
-/* Vectors of a slice that an item brings. */
+/* Vectors of a slice that an item loads. */
 #define COUNT_A (BM * BK / VA / ITEMS)
 #define COUNT_B (BN * BK / VB / ITEMS)
 
@@ -72,7 +72,7 @@ typedef float VecB;
 #define KEEP_B(s)                                                                                             \
   UNROLL for (int i = 0; i < COUNT_B; ++i) *(__local VecB *)(bs[s] + STEP_B(i) * BN + LINE_B) = next_b[i];
 
-/* Item `item` of 32 neighbours that own 4 x 8 places: few distinct addresses a read, so local memory broadcasts. */
+/* 32 adjacent items own 4 x 8 positions. A read then has few distinct addresses, which local memory broadcasts. */
 #define PLACES                                                                                                \
   const int item = get_local_id(0);                                                                           \
   const int ty = item / 32 / (TX / 8) * 4 + item % 32 / 8, tx = item / 32 % (TX / 8) * 8 + item % 8;          \
@@ -83,7 +83,7 @@ typedef float VecB;
 #define ROW(i) (((i) / 4 * TY + ty) * 4 + (i) % 4)
 #define COLUMN(j) (((j) * TX + tx) * 4)
 
-/* acc += as[s]^T bs[s]. */
+/* Computes acc += as[s]^T bs[s]. */
 #define MULTIPLY(s)                                                                                           \
   UNROLL for (int u = 0; u < BK; ++u) {                                                                       \
     float4 va[TM / 4], vb[TN / 4];                                                                            \
@@ -100,7 +100,7 @@ typedef float VecB;
   }
 
 #define LDA (BM + 4)
-/* Rows of A are pixels, and neighbours along k are neighbours in memory: vectors along k are kept transposed. */
+/* Rows of A are pixels, and adjacent steps of k are adjacent in memory: vectors along k are stored transposed. */
 #define STEP_A (item % (BK / VA) * VA)
 #define LINE_A(i) ((item + (i) * ITEMS) / (BK / VA))
 #define FETCH(k_at)                                                                                           \
@@ -137,7 +137,7 @@ __kernel void conv_gemm(__global const T *restrict x, __global const T *restrict
                         int flags TREE_PARAMETERS) {
   __local float as[2][BK * LDA] __attribute__((aligned(16)));
   __local float bs[2][BK * BN] __attribute__((aligned(16)));
-  /* Of each row's pixel: where its image begins, and where its first tap lies. */
+  /* For each row's pixel: the start of its image, and the position of its first tap. */
   __local int4 pixel_of[BM];
   PLACES
   const int columns = (o + BN - 1) / BN, n0 = get_group_id(0) % columns * BN, left = o - n0;
@@ -203,7 +203,7 @@ __kernel void conv_gemm(__global const T *restrict x, __global const T *restrict
 #undef FETCH
 #undef KEEP_A
 #define LDA BM
-/* Rows of A are k, of which channels are neighbours in memory; an item reads the same channels of several pixels. */
+/* Rows of A are k, and adjacent channels are adjacent in memory; an item reads the same channels of several pixels. */
 #define STEP_A(i) ((item + (i) * ITEMS) / (BM / VA))
 #define LINE_A (item % (BM / VA) * VA)
 #define FETCH(s, p_at)                                                                                        \
@@ -219,7 +219,7 @@ __kernel void conv_gemm(__global const T *restrict x, __global const T *restrict
   }
 #define KEEP_A(s)                                                                                             \
   UNROLL for (int i = 0; i < COUNT_A; ++i) *(__local VecA *)(as[s] + STEP_A(i) * LDA + LINE_A) = next_a[i];
-/* Of the pixels of a slice: where their image begins, and where they lie in it; outside of it from the part's end on. */
+/* Computes for the pixels of a slice the start of their image and their position in it; outside of the image past the part's end. */
 #define LOCATE(s, p_at)                                                                                       \
   if (item < BK) {                                                                                            \
     const long p = (p_at) + item;                                                                             \
@@ -256,7 +256,7 @@ __kernel void conv_gemm_weights(__global const T *restrict x, __global const T *
     const int more = start + BK < p1;
     if (more) {
       FETCH(s ^ 1, start + BK)
-      /* The slice that is multiplied now was fetched with these. */
+      /* The slice that is multiplied now was loaded with these positions. */
       LOCATE(s, start + 2 * BK)
     }
     MULTIPLY(s)

@@ -1,9 +1,9 @@
-/* Lines of images for conv_lines_sm90: y[line, u, c] = x[line, u + origin, c], zeros where that column or channel is not in x.
+/* Copies lines of images for conv_lines_sm90: y[line, u, c] = x[line, u + origin, c], zeros if that column or channel is not in x.
  *
  * x      T (lines, width, c), contiguous.
  * y      T (lines, columns, 8 * eights).
- * Items  one for eight channels of a column; the last ones have none.
- * Defines: DTYPE 1 or 2: elements are moved as they are; WG.
+ * Items  one per eight channels of a column; surplus items do nothing.
+ * Defines: DTYPE 1 or 2: elements are copied unchanged; WG.
  */
 __kernel void conv_lines(__global const ushort *restrict x, __global ushort *restrict y, ulong count, int width, int c, int columns, int eights,
                          int origin) {

@@ -1,16 +1,16 @@
 /* Convolutions for GPUs: implicit products by tiles in local memory; the matrix of patches is never stored. Sums are f32.
  *
- * Images lie as (N, H, W, C); pixels, taps and groups are those of conv_vector.cl.
+ * Images are stored as (N, H, W, C); pixels, taps and groups are those of conv_vector.cl.
  * conv_tile(x, w, bias, y, ..)           y[p, g, o] = (bias[g, o] | 0) + sum over i, j, c of x[p at (i, j), g, c] * w[g, o, c, i, j].
  *     A tile is BM pixels by BN channels of O; the sum goes over k = (i, j, c), c fastest, BK at a time.
  * conv_tile_weights(x, dy, part, ..)     part[s, g, i, j, c, o] = sum over the pixels of part s of x[p at (i, j), g, c] * dy[p, g, o].
  *     A tile is BM rows k by BN channels of O; the sum goes over pixels, BK at a time.
  *
- * x, dy     T, contiguous. w T, any strides. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels side by side.
+ * x, dy     T, contiguous. w T, any strides. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels adjacent.
  * flags     BIAS 2: bias T (G * O) is read.
  * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of G * O.
- * Groups (rows of tiles, columns of tiles, G or G * parts) of WG = 256 items; an item has 4 by 4 sums: rows item / 16 + 16 a,
- * columns item % 16 + 16 b, so that neighbours read neighbours of local memory and write neighbours of y.
+ * Groups (rows of tiles, columns of tiles, G or G * parts) of WG = 256 items; an item has 4 by 4 sums: rows item / 16 + 16 a, columns item % 16
+ * + 16 b, so that adjacent items read adjacent elements of local memory and write adjacent elements of y.
  * Defines: DTYPE.
  *
  * Design: implicit GEMM (Chetlur et al. 2014, "cuDNN: Efficient Primitives for Deep Learning", arXiv:1410.0759).
@@ -23,7 +23,7 @@
 #define ITEMS 256
 #define AXES int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int sy, int sx, int dy_, int dx_, int oy, int ox
 
-/* acc += as^T bs. */
+/* Computes acc += as^T bs. */
 #define MULTIPLY                                                                              \
   for (int u = 0; u < BK; ++u) {                                                              \
     float va[4], vb[4];                                                                       \
@@ -42,7 +42,7 @@ __kernel void conv_tile(__global const T *restrict x, __global const T *restrict
   const int o0 = get_group_id(1) * BN, k_end = taps_h * taps_w * c;
   x += g * c;
   w += w_off + g * w_g;
-  /* An item reads step `column` of each slice, of pixels and channels row, row + 16, … */
+  /* An item reads step `column` of each slice, for pixels and channels row, row + 16, … */
   int pixel_y[4], pixel_x[4];
   long pixel_at[4];
   UNROLL for (int e = 0; e < 4; ++e) {
@@ -89,7 +89,7 @@ __kernel void conv_tile_weights(__global const T *restrict x, __global const T *
   const int k0 = get_group_id(0) * BM, o0 = get_group_id(1) * BN, k_end = taps_h * taps_w * c;
   const long p0 = s * each_part, p1 = min(pixels, p0 + each_part);
   x += g * c;
-  /* An item reads line item % 64 of each slice, of pixels item / 64, 4 further, … */
+  /* An item reads line item % 64 of each slice, for pixels item / 64 and every fourth after it. */
   const int line = item % BM, k = k0 + line, tap = k / c, at_c = k % c;
   const int i = tap / taps_w * dy_ + oy, j = tap % taps_w * dx_ + ox;
   float acc[4][4];

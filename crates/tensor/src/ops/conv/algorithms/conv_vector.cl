@@ -1,25 +1,26 @@
-/* Convolutions on CPUs: implicit products, in which the matrix of patches is never stored. Sums are f32.
+/* Convolutions on CPUs as implicit products; the matrix of patches is never stored. Sums are f32.
  *
- * Images lie as (N, H, W, C). A pixel p = (n, y, x) of the result and a tap (i, j) meet at row y * sy + i * dy + oy and column
- * x * sx + j * dx + ox of the input, or outside of it, where it is 0. G groups of channels have C and O channels each.
+ * Images are stored as (N, H, W, C). Pixel p = (n, y, x) of the result and tap (i, j) use row y * sy + i * dy + oy and column x * sx + j * dx +
+ * ox of the input, which is 0 outside of the image. G groups of channels have C and O channels each.
  *
  * conv_pack(w, panels, ..)            w T, any strides -> panels (G, ceil(O / NR), I * J * C, NR) float, 0 past O; then C zeros
- *                                     for conv_vector to read where a tap lies outside.
+ *                                     that conv_vector reads for taps outside of the image.
  * conv_vector(x, panels, bias, y, ..) y[p, g, o] = (bias[g, o] | 0) + sum over i, j, c of x[p at (i, j), g, c] * w[g, o, c, i, j].
  *     One work-item is a work-group and owns `block` pixels and `wide` panels of a group. The register tile is MR pixels by NV vectors of
- *     O. Rows of A are read where they lie: for each tap MR pointers to C neighbours, or to zeros.
+ *     O. Rows of A are read in place: for each tap through MR pointers to C adjacent elements, or to zeros.
  * conv_vector_weights(x, dy, zeros, part, ..)
  *     part[s, g, i, j, c, o] = sum over the pixels of part s of x[p at (i, j), g, c] * dy[p, g, o].
- *     A work-group owns a panel of O, `block` rows (i, j, c) and one part of the pixels. KC pixels of dy at a time are copied into a panel;
- *     the rows of A are read where they lie where WR channels of one tap are neighbours, and are copied where they are not.
+ *     A work-group owns a panel of O, `block` rows (i, j, c) and one part of the pixels. KC pixels of dy at a time are copied into a panel.
+ *     Rows of A are read in place if WR channels of one tap are adjacent, otherwise they are copied.
  *
- * x, dy     T, contiguous. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels side by side. zeros: T (C).
+ * x, dy     T, contiguous. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels adjacent. zeros: T (C).
  * flags     BIAS 2: bias T (G * O) is read.
  * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of G * O.
- * Defines: DTYPE, VW (native vector), MR and NV as matmul_panels.cl has them; WR rows of the register tile of weights.
- * The order of a sum is that of (i, j, c), or of the pixels of a part, whatever the blocks: the same bits for any number of groups.
+ * Defines: DTYPE, VW (native vector), MR and NV of matmul_panels.cl; WR rows of the register tile of weights.
+ * The order of a sum is that of (i, j, c), or of the pixels of a part, for all block sizes: the bits are the same for any number of groups.
  *
- * Design: "The Indirect Convolution Algorithm" (Dukhan 2019, arXiv:1907.02129), with packed weights as in XNNPACK; panels of Goto and van de Geijn 2008.
+ * Design: "The Indirect Convolution Algorithm" (Dukhan 2019, arXiv:1907.02129), with packed weights as in XNNPACK; panels of Goto and van de
+ * Geijn 2008.
  * Ceiling: f32 multiply-adds of all cores.
  */
 #define BIAS 2
@@ -122,7 +123,7 @@ __kernel void conv_vector(__global const T *restrict x, __global const float *re
   }
 }
 
-/* acc += A(0..WR) B over kc steps of a panel of B. */
+/* Computes acc += A(0..WR) B over kc steps of a panel of B. */
 #define WEIGHT_STEP(A_AT)                                                         \
   for (int u = 0; u < kc; ++u) {                                                  \
     FV b_[NV];                                                                    \
@@ -177,7 +178,7 @@ __kernel void conv_vector_weights(__global const T *restrict x, __global const T
       }
       if (neighbours) {
         const int tap = line / c, i = tap / taps_w * dy_, j = tap % taps_w * dx_, c0 = line % c;
-        /* Pointers of a tap serve all of its channels: making them takes about as long as a tile of eight. */
+        /* The pointers of a tap serve all of its channels: computing them takes about as long as a tile of eight channels. */
         if (tap != pointed) {
           for (int u = 0; u < kc; ++u) {
             const int iy = pixel_y[u] + i, ix = pixel_x[u] + j;

@@ -1,16 +1,16 @@
-/* Convolutions of 3 x 3 taps one pixel apart by Winograd's minimal filtering F(M x M, 3 x 3): tiles of M x M pixels of the result become
- * products of N x N numbers, N = M + 2, and sums over channels become N * N matrix products, which are another kernel's. Sums are f32.
+/* Convolutions with 3 x 3 adjacent taps by Winograd's minimal filtering: tiles of M x M pixels of the result become products of N x N numbers, N
+ * = M + 2. Sums over channels become N * N matrix products, which another kernel computes. Sums are f32.
  *
- * Images lie as (N, H, W, C). Tile t = (n, ty, tx) has rows ty * M + i and columns tx * M + j of the result, as far as those exist.
+ * Images are stored as (N, H, W, C). Tile t = (n, ty, tx) has rows ty * M + i and columns tx * M + j of the result, within its edges.
  * conv_winograd_input(x, v, ..)       v[k, l, t, c] = (B^T d B)[k, l], d the N x N pixels of x from row ty * M + top, column tx * M + left on.
  * conv_winograd_weights(w, u, ..)     u[k, l, c, o] = (G w[o, c] G^T)[k, l].
  * conv_winograd_output(m, bias, y, ..)  y at the tile's pixels = (bias[o] | 0) + A^T m[., ., t, o] A.
  *
  * x, y      T. v, u, m float, contiguous, of a block of `tiles` tiles from `first` on. w T: tap (i, j) at w_off + o * w_o + c * w_c + i * w_i + j * w_j.
- * y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels side by side. C and O are multiples of VW.
+ * y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels adjacent. C and O are multiples of VW.
  * flags     BIAS 2: bias T (O) is read.
  * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of O.
- * Items of dimension 0 take every get_global_size(0)-th vector of channels; those of dimension 1 take tiles, or channels C of the weights.
+ * Items of dimension 0 process every get_global_size(0)-th vector of channels; those of dimension 1 process tiles, or channels C of the weights.
  * Defines: DTYPE, M 2 or 4. Tuned: VW, WG.
  *
  * Design: Lavin and Gray 2015, "Fast Algorithms for Convolutional Neural Networks", arXiv:1509.09308, with the points 0, 1, -1, (2, -2), infinity.
@@ -22,7 +22,7 @@
 #endif
 #define N (M + 2)
 
-/* B^T d, A^T m and G w of one line. */
+/* Computes B^T d, A^T m and G w of one line. */
 static inline void to_points(const FV *d, FV *t) {
 #if M == 4
   const FV even = d[4] - 4.0f * d[2], odd = d[3] - 4.0f * d[1], near = d[4] - d[2], far = 2.0f * (d[3] - d[1]);

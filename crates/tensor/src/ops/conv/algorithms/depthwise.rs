@@ -1,4 +1,4 @@
-//! Convolutions in which every channel has a filter of its own.
+//! Depthwise convolutions, in which every channel has its own filter.
 
 use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
 use crate::ops::map::row_grid;
@@ -9,17 +9,17 @@ pub(super) static KERNEL: Kernel = Kernel::new("conv_depthwise", cl_file!("conv_
     .include(&[EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
-/// The same with expressions.
+/// The same kernel with expressions.
 static TREE: Kernel = Kernel::new("conv_depthwise", cl_file!("conv_depthwise.cl"))
     .include(&[FUNCTIONS, EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
-/// What GPUs take of it: several pixels an item.
+/// Kernel for GPUs: several pixels per item.
 static LINES: Kernel = Kernel::new("conv_depthwise_lines", cl_file!("conv_depthwise_lines.cl"))
     .include(&[EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[4])]);
-/// The same with expressions.
+/// The same kernel with expressions.
 static LINES_TREE: Kernel = Kernel::new("conv_depthwise_lines", cl_file!("conv_depthwise_lines.cl"))
     .include(&[FUNCTIONS, EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[4])]);
@@ -27,11 +27,11 @@ static LINES_TREE: Kernel = Kernel::new("conv_depthwise_lines", cl_file!("conv_d
 static WEIGHTS: Kernel = Kernel::new("conv_depthwise_weights", cl_file!("conv_depthwise_weights.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])]);
 
-/// Pixels of a line that an item of [`LINES`] sees at most, and items of a compute unit for which fewer pixels an item are taken.
+/// Maximum pixels of a line that an item of [`LINES`] reads, and the items per compute unit below which an item computes fewer pixels.
 const SPAN: usize = 12;
 const ITEMS: usize = 2048;
 
-/// Sums that a work-item of [`WEIGHTS`] has at most, vectors of channels that a group has, and pixels (one more than it counts).
+/// Maximum sums per work-item of [`WEIGHTS`], vectors of channels per group, and pixels (exclusive).
 const SUMS: usize = 12;
 const LANES: usize = 32;
 const PIXELS: usize = 1 << 31;
@@ -49,13 +49,13 @@ pub(super) static ALGORITHM: Algorithm =
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let neighbours = match &r.work {
-        // Stride of a group: its one channel.
+        // Stride of a group, which is its one channel.
         Work::Gather { w, .. } => w.strides[0] == 1 || r.groups == 1,
         Work::Weights { .. } => true,
     };
     match (r.c, r.o, neighbours) {
         (1, 1, true) => Ok(()),
-        (1, 1, false) => Err("weights of which channels are no neighbours"),
+        (1, 1, false) => Err("weights whose channels are not adjacent"),
         _ => Err("groups of more than one channel"),
     }
 }
@@ -65,7 +65,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (launch + r.macs() / (per_us * r.units() as f64), Plan::Direct)
 }
 
-/// Pixels of a line that an item has on a GPU; `None` where a pixel and the taps of a line are not to be kept in registers, and on processors.
+/// Returns the pixels of a line per item on a GPU. Returns `None` on CPUs, and if a pixel and the taps of a line do not fit in registers.
 fn pixels_of_an_item(r: &Request<'_>) -> Option<usize> {
     let across = r.axes[1];
     let reach = across.taps.checked_sub(1)? * usize::try_from(across.dilation).ok()?;
@@ -78,14 +78,14 @@ fn pixels_of_an_item(r: &Request<'_>) -> Option<usize> {
     [4, 2, 1].into_iter().filter(|_| gpu).find(|pixels| fits(pixels) && enough(pixels))
 }
 
-/// Whether groups share the pixels of a part of the gradient of weights.
+/// Returns whether work-groups divide the pixels of a part of the weight gradient between their items.
 fn grouped(r: &Request<'_>) -> bool {
     let capabilities = r.x.device().capabilities();
     let wg = Tuning::value(r.x.device(), &WEIGHTS, 0, "WG");
     !capabilities.is_cpu() && capabilities.max_group >= wg && r.axes[1].taps <= SUMS && r.pixels() < PIXELS
 }
 
-/// Channels of a group of [`WEIGHTS`], where there are as many.
+/// Channels per group of [`WEIGHTS`], if there are enough.
 pub(in super::super) const GROUP_CHANNELS: usize = 4 * LANES;
 
 fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
@@ -96,7 +96,7 @@ fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
             let (device, channels) = (r.x.device(), r.groups);
             let lines = parts * r.terms();
             let each = r.pixels_of_part(*parts);
-            // On processors a row of work is all pixels of a part.
+            // On CPUs, a row of work has all pixels of a part.
             let row = if device.capabilities().is_cpu() { channels * each } else { channels };
             let (local, groups) = row_grid(device, tuned(r, "WG"), tuned(r, "VW"), lines, row);
             let launch = r.launch(&KERNEL, "conv_depthwise_weights").local(local).groups3(groups);

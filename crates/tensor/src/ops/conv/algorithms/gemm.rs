@@ -1,4 +1,4 @@
-//! Convolutions on GPUs as implicit products with registers of 8 x 8 an item: f32 on any, and 16 bits where there are no tensor cores for it.
+//! Convolutions on GPUs as implicit products with 8 x 8 registers per work-item: f32 on any GPU, and 16 bits on GPUs without suitable tensor cores.
 
 use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Weights, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
@@ -7,14 +7,14 @@ use netcl_kernel::tune::{Constant, Model};
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
-/// Steps of a sum that are kept at once.
+/// Steps of a sum in local memory at a time.
 const BK: usize = 16;
 
 pub(super) static KERNEL: Kernel = Kernel::new("conv_gemm", cl_file!("conv_gemm.cl"))
     .include(&[EPILOGUE])
     .requires(|device| device.max_group >= ITEMS && TILES.iter().any(|tile| tile.fits(device)))
     .options(registers);
-/// The same with expressions.
+/// The same kernel with expressions.
 static TREE: Kernel =
     Kernel::new("conv_gemm", cl_file!("conv_gemm.cl")).include(&[FUNCTIONS, EPILOGUE]).options(registers);
 
@@ -22,7 +22,7 @@ fn registers(device: &Capabilities) -> &'static str {
     if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" }
 }
 
-/// A tile of a group: rows (pixels, or taps of channels) by channels of the result, and sums of an item.
+/// A group's tile: rows (pixels, or taps and channels), columns (channels of the result), and sums per item.
 #[derive(Debug)]
 struct Tile {
     rows: usize,
@@ -37,7 +37,7 @@ static TILES: [Tile; 3] = [
 ];
 
 impl Tile {
-    /// Whether two slices and the places of pixels fit local memory.
+    /// Returns whether two slices and the pixels' positions fit in local memory.
     fn fits(&self, device: &Capabilities) -> bool {
         let slice = 4 * BK * (self.rows + 4 + self.columns);
         device.local_mem >= (2 * slice + 16 * self.rows) as u64
@@ -55,17 +55,18 @@ static MODEL: Model = Model {
     name: "conv_gemm",
     constants: &[
         Constant::new("launch_us", "a launch", 8.0),
-        // A processor runs the items of a group one after the other.
+        // A CPU runs the items of a group one after the other.
         Constant::new("step_us", "a step of the sum of 128 x 128, while two groups share a unit", 0.19)
             .cpu(19.0),
-        Constant::new("small", "how much longer such an area takes of half as large tiles", 1.2),
-        Constant::new("single", "how much longer channels take that are read one by one", 1.5).cpu(1.0),
-        Constant::new("start_steps", "what a group costs to start and to store", 24.0),
-        // Local memory and registers of a group of 256 are about half of a GPU's unit; measured on an H200. A processor runs one after the other.
+        Constant::new("small", "slowdown of the same area in tiles of half the size", 1.2),
+        Constant::new("single", "slowdown of channels that are read one by one", 1.5).cpu(1.0),
+        Constant::new("start_steps", "cost of starting a group and storing its tile, in steps", 24.0),
+        // A group of 256 uses about half of the local memory and registers of a GPU's unit; measured on an H200. A CPU runs one group after the
+        // other.
         Constant::new("together", "groups that share a unit", 2.0).cpu(1.0),
         Constant::new(
             "alone",
-            "how long a step takes of a group that shares its unit with none, of one of two",
+            "time of a step of a group alone on its unit, relative to one of two groups",
             0.67,
         )
         .cpu(1.0),
@@ -82,15 +83,15 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
         Work::Weights { dy, .. } => dy,
     };
     match () {
-        () if r.terms() == 0 || r.pixels() == 0 || r.o == 0 => Err("a sum of nothing"),
+        () if r.terms() == 0 || r.pixels() == 0 || r.o == 0 => Err("an empty sum"),
         () if !small(r.x) || !small(other) || i32::try_from(r.terms() * r.o).is_err() => {
-            Err("more elements than 31 bits count")
+            Err("more than 2^31 - 1 elements")
         }
         () => Ok(()),
     }
 }
 
-/// Channels of x, and of the result, that are read at once.
+/// Returns the channels of x, and of the result, that are read at once.
 fn vectors(r: &Request<'_>) -> [usize; 2] {
     let fours = |channels: usize, x: &Tensor| {
         if channels.is_multiple_of(4) && x.layout().offset.is_multiple_of(4) { 4 } else { 1 }
@@ -124,7 +125,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     costs.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Tile(0)))
 }
 
-/// Weights as `(G, I, J, C, O)`.
+/// Copies weights to `(G, I, J, C, O)`.
 fn packed(r: &Request<'_>, w: &Weights) -> Result<Tensor> {
     let [group, o, c, i, j] = w.strides;
     let [h, width] = r.axes;
@@ -181,10 +182,10 @@ mod tests {
         Tensor::from_f32(device, shape.to_vec(), &values, DType::F32).unwrap()
     }
 
-    /// Every tile against the plain kernel: several tiles along both sides, edges, vectors and single channels, groups.
+    /// Compares every tile with the plain kernel: several tiles along both sides, edges, vectors and single channels, groups.
     #[test]
     fn tiles_are_the_plain_kernels_sums() {
-        // The simulated GPU has both kernels.
+        // The simulated GPU supports both kernels.
         let device = Device::open("sim", &crate::Settings::from_env()).unwrap();
         for (i, (n, c, o, groups, size, taps, options)) in [
             (2, 8, 132, 1, [13, 12], [3, 3], Conv2dOptions::default().padding(1)),

@@ -1,6 +1,6 @@
-//! Convolutions of few channels on the tensor cores of NVIDIA's sm_90: neighbouring taps of a line are channels of one tap. Lines are copied with
-//! zeros before and behind them, and channels up to a multiple of eight; there the taps of a row of the kernel are neighbours in memory, whatever
-//! the pixel, so that one box of copies has them all.
+//! Convolutions of few channels on NVIDIA's sm_90 tensor cores: adjacent taps of a line become channels of one tap. Lines are copied with zeros
+//! before and after them, and channels are padded to a multiple of eight. In the copy, the taps of a row of the kernel are adjacent in memory for
+//! every pixel, so one box contains them all.
 
 use super::super::geometry::Axis;
 use super::wgmma;
@@ -10,7 +10,7 @@ use crate::ops::matmul::warpgroups::MODEL;
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
-/// The same text under a name of its own, by which it is chosen, disabled and tested.
+/// The same kernel under a separate name, by which it is chosen, disabled and tested.
 pub(super) static KERNEL: Kernel = wgmma::kernel("conv_lines_sm90", wgmma::INCLUDES);
 static TREE: Kernel = wgmma::kernel("conv_lines_tree_sm90", wgmma::TREE_INCLUDES);
 const KERNELS: wgmma::Kernels = wgmma::Kernels { plain: &KERNEL, tree: &TREE };
@@ -33,15 +33,15 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     self_test: Some(|device| wgmma::proven(device, &KERNEL, supports, run_planned)),
 };
 
-/// Elements of a line's taps at most, for which a tap has a single block of the sum or a few.
+/// Maximum number of elements in a line's taps. With this limit a tap has one block of the sum or a few.
 const MOST: usize = 256;
 
-/// Channels of a copied line.
+/// Returns the channels of a copied line.
 fn padded(c: usize) -> usize {
     c.next_multiple_of(wgmma::LANES)
 }
 
-/// The request with a row of taps as one, of lines `(N, H, W', taps * channels)` that overlap in memory.
+/// Returns the request with a row of taps as one tap, over lines `(N, H, W', taps * channels)` that overlap in memory.
 fn folded<'a>(r: &Request<'_>, x: &'a Tensor, work: Work<'a>) -> Request<'a> {
     let [down, across] = r.axes;
     let whole =
@@ -54,11 +54,11 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.x.dtype() == DType::F32 => Err("f32"),
         () if r.groups != 1 => Err("several groups"),
-        () if across.dilation != 1 => Err("taps that are no neighbours"),
+        () if across.dilation != 1 => Err("taps that are not adjacent"),
         () if across.taps < 2 || across.taps * padded(r.c) > MOST => {
-            Err("more channels than a row of taps may have")
+            Err("too many channels in a row of taps, or a single tap")
         }
-        () if r.pixels() == 0 || r.c == 0 => Err("a sum of nothing"),
+        () if r.pixels() == 0 || r.c == 0 => Err("an empty sum"),
         () => wgmma::supported(&folded(r, r.x, r.work)),
     }
 }
@@ -72,12 +72,12 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (micros + start + bytes as f64 / speed, plan)
 }
 
-/// Columns of a copied line.
+/// Returns the columns of a copied line.
 fn columns(across: Axis) -> usize {
     (across.output.max(1) - 1) * across.step + across.taps
 }
 
-/// The lines with zeros around them, as [`folded`] reads them.
+/// Copies the lines with zeros around them, in the layout that [`folded`] describes.
 fn lines(r: &Request<'_>) -> Result<Tensor> {
     let (c, across, height) = (padded(r.c), r.axes[1], r.axes[0].input);
     let columns = columns(across);
@@ -96,13 +96,13 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
     run_folded(r, &|folded| wgmma::run_with(KERNELS, folded, plan))
 }
 
-/// Copies what is to be, and does what is then to be done by `with`.
+/// Makes the copies and then runs the folded request by `with`.
 fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Result<()> {
     let x = lines(r)?;
     let ([down, across], c) = (r.axes, padded(r.c));
     match &r.work {
         Work::Gather { w, bias, tree, y, place } => {
-            // (O, I, J, C), of which channels are added.
+            // Weights (O, I, J, C), with padded channels.
             let shape = Shape::from([r.o, down.taps, across.taps, r.c]);
             let strides = vec![w.strides[1], w.strides[3], w.strides[4], w.strides[2]];
             let layout = Layout { shape, strides, offset: w.offset };
@@ -136,7 +136,7 @@ mod tests {
     use crate::Generator;
     use netcl_device::Settings;
 
-    /// What is computed of copied lines is what is computed of the image.
+    /// Tests that the results from copied lines equal those from the image.
     #[test]
     fn rows_of_taps_are_channels() {
         let device = Device::open("sim", &Settings::from_env()).unwrap();

@@ -1,5 +1,5 @@
-//! The ways to compute a convolution: a row of the table in a file of its own, with its kernel. How rows are chosen: [`Table`]. To add a
-//! variant: a file here and its line in `rows!`. A convolution of single pixels is a product and does not come here.
+//! The algorithms for convolutions, one file per table row, with its kernel. [`Table`] explains how rows are chosen. To add a variant, add a file
+//! here and its line in `rows!`. A convolution with single-pixel kernels is a product and does not use this table.
 
 use super::super::algorithms::{self, Job, Table, kernels};
 use super::super::matmul::Tree;
@@ -31,12 +31,12 @@ static ALGORITHMS: [&Algorithm; 7] = [
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static CONV: Table<Convolutions> = Table::new("conv", &ALGORITHMS, &KERNELS);
 
-/// Convolutions, [`Request`].
+/// The job of convolutions, [`Request`].
 pub(super) struct Convolutions;
-/// A way to compute one.
+/// An algorithm for a convolution.
 pub(super) type Algorithm = algorithms::Algorithm<Convolutions>;
 
-/// Weights in a tensor's memory, in elements: where they start, and strides of group, output channel, input channel, row and column of taps.
+/// Weights in a tensor's memory: the offset, and the strides of group, output channel, input channel, row and column of taps, in elements.
 #[derive(Clone)]
 pub(super) struct Weights {
     pub tensor: Tensor,
@@ -44,17 +44,17 @@ pub(super) struct Weights {
     pub strides: [usize; 5],
 }
 
-/// Where pixel `(n, y, x)` of a result lies: `offset + n * strides[0] + y * strides[1] + x * strides[2]`; its channels are neighbours.
+/// Position of pixel `(n, y, x)` of a result: `offset + n * strides[0] + y * strides[1] + x * strides[2]`; its channels are adjacent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub offset: usize,
     pub strides: [usize; 3],
 }
 
-/// What is computed.
+/// The computation of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
-    /// `y` at `place`: the sum over taps and input channels, or what an expression makes of it, for which `y` is contiguous.
+    /// `y` at `place`: the sum over taps and input channels, or an expression of it, which requires a contiguous `y`.
     Gather {
         w: &'a Weights,
         bias: Option<&'a Tensor>,
@@ -66,13 +66,13 @@ pub(super) enum Work<'a> {
     Weights { dy: &'a Tensor, part: &'a Tensor, parts: usize },
 }
 
-/// A convolution, or the gradient of its weights; see [`Axis`] for how pixels of the result and taps meet.
+/// A convolution, or the gradient of its weights; see [`Axis`] for the mapping of pixels and taps.
 pub(super) struct Request<'a> {
-    /// `(N, H, W, G * c)`, contiguous.
+    /// Image `(N, H, W, G * c)`, contiguous.
     pub x: &'a Tensor,
     pub batch: usize,
     pub groups: usize,
-    /// Input and output channels of a group.
+    /// Input and output channels per group.
     pub c: usize,
     pub o: usize,
     pub axes: [Axis; 2],
@@ -80,11 +80,11 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Pixels of the result.
+    /// Returns the number of pixels of the result.
     pub fn pixels(&self) -> usize {
         self.batch * self.axes[0].output * self.axes[1].output
     }
-    /// Terms of a sum of the convolution.
+    /// Returns the number of terms in a sum of the convolution.
     pub fn terms(&self) -> usize {
         self.axes[0].taps * self.axes[1].taps * self.c
     }
@@ -94,17 +94,17 @@ impl Request<'_> {
     fn units(&self) -> usize {
         self.x.device().capabilities().compute_units.max(1) as usize
     }
-    /// Pixels of each part of a sum over pixels.
+    /// Returns the pixels per part of a sum over pixels.
     fn pixels_of_part(&self, parts: usize) -> usize {
         self.pixels().div_ceil(parts.max(1)).max(1)
     }
 
-    /// A launch of one of the kernels, with what all of them begin with.
+    /// Starts a launch of one of the kernels with their common defines.
     fn launch(&self, kernel: &'static Kernel, entry: &'static str) -> Launch<'static> {
         let launch = kernel.launch(entry).define("DTYPE", self.x.dtype().code());
         launch.flops((2.0 * self.macs()) as u64)
     }
-    /// The scalars of the axes.
+    /// Binds the scalars of the axes.
     fn axes<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
         let [h, w] = self.axes;
         let signed = |v: isize| i32::try_from(v).unwrap_or(i32::MAX);
@@ -119,7 +119,7 @@ fn int(v: usize) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
-/// The bias, or `other` in its place where there is none, and the kernels' flags.
+/// Binds the bias, or `other` as a placeholder if there is no bias. Also returns the kernels' flags.
 fn bias<'a>(launch: Launch<'a>, bias: Option<&Tensor>, other: &Tensor) -> (Launch<'a>, i32) {
     match bias {
         Some(bias) => (launch.read(bias), 2),
@@ -127,11 +127,11 @@ fn bias<'a>(launch: Launch<'a>, bias: Option<&Tensor>, other: &Tensor) -> (Launc
     }
 }
 
-/// The generated epilogue of kernels that take one, before the rest of their text: without and with what expressions are made of.
+/// Source of the generated epilogue, for kernels that support it, without and with the functions for expressions.
 const EPILOGUE: &str = cl_file!("../../include/epilogue.cl");
 const FUNCTIONS: &str = netcl_kernel::generate::FUNCTIONS;
 
-/// A convolution's launch with its expression, if there is one: the last of its arguments.
+/// Binds a convolution's expression, if there is one: the last of its arguments.
 fn with_tree<'a>(launch: Launch<'a>, tree: Option<&Tree<'_>>) -> Launch<'a> {
     match tree {
         Some(tree) => tree.bind(launch),
@@ -139,18 +139,18 @@ fn with_tree<'a>(launch: Launch<'a>, tree: Option<&Tree<'_>>) -> Launch<'a> {
     }
 }
 
-/// How a row shares a request out.
+/// An algorithm's division of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// All of it follows from the request.
+    /// No parameters: the division follows from the request.
     Direct,
-    /// A processor's blocks: pixels and panels, or lines of the gradient of weights, of a group.
+    /// A CPU's blocks per group: pixels and panels, or lines of the gradient of weights.
     Blocks { pixels: usize, panels: usize, lines: usize },
-    /// Number of a tile in local memory.
+    /// Index of a tile in local memory.
     Tile(usize),
     /// Pixels of a tile along an axis, and tiles of a block.
     Winograd { side: usize, block: usize },
-    /// Number of a tensor cores' tile, and pixels of a box along W, H and N.
+    /// Index of a tensor-core tile, and pixels of a box along W, H and N.
     Boxes { tile: usize, sides: [usize; 3] },
 }
 

@@ -1,6 +1,6 @@
-//! Times of every tile of the tensor cores' convolutions, to fit their cost model by: `cargo test -p netcl-tensor --lib -- --ignored
-//! conv::algorithms::sweep --nocapture`. `SWEEP='128,56,64,64,3,1 …'` names other shapes: images, their height and width, channels, channels of the
-//! result, taps along both axes, stride.
+//! Times of every tile of the tensor-core convolutions, to fit their cost model: `cargo test -p netcl-tensor --lib -- --ignored
+//! conv::algorithms::sweep --nocapture`. `SWEEP='128,56,64,64,3,1 …'` selects other shapes: images, their height and width, channels, channels of
+//! the result, taps along both axes, stride.
 
 #![allow(clippy::print_stdout)] // tables
 
@@ -15,7 +15,7 @@ const SHAPES: &str = "128,56,64,64,3,1 128,56,128,128,3,2 128,28,128,128,3,1 128
      128,7,512,512,3,1 128,56,256,512,1,2 128,28,512,1024,1,2 128,14,1024,2048,1,2";
 const RUNS: usize = 20;
 
-/// Microseconds of a run in a replayed graph, the least of several.
+/// Returns the minimum microseconds of a run in a replayed graph.
 fn micros(device: &Device, run: &dyn Fn() -> Result<()>) -> Result<f64> {
     run()?;
     let (graph, ()) = crate::graph::Graph::capture(device, || (0..RUNS).try_for_each(|_| run()))?;
@@ -39,7 +39,7 @@ fn tiles() {
     }
     for shape in std::env::var("SWEEP").unwrap_or(SHAPES.into()).split_whitespace() {
         let sizes: Vec<usize> = shape.split(',').map(|n| n.parse().unwrap()).collect();
-        let [batch, side, c, o, taps, stride] = sizes[..] else { panic!("{shape}: six numbers") };
+        let [batch, side, c, o, taps, stride] = sizes[..] else { panic!("{shape}: expected six numbers") };
         let places = Side::places(side, taps, stride, taps / 2, 1).unwrap();
         let axis = Side { image: side, places, taps, stride, padding: taps / 2, dilation: 1 }.forward();
         let mut generator = crate::random::Generator::new(7);

@@ -9,7 +9,7 @@ pub(super) static KERNEL: Kernel = Kernel::new("conv_tile", cl_file!("conv_tile.
     .include(&[EPILOGUE])
     .requires(|device| !device.is_cpu() && fits(device))
     .options(registers);
-/// The same with expressions.
+/// The same kernel with expressions.
 static TREE: Kernel =
     Kernel::new("conv_tile", cl_file!("conv_tile.cl")).include(&[FUNCTIONS, EPILOGUE]).options(registers);
 
@@ -17,7 +17,7 @@ fn registers(device: &Capabilities) -> &'static str {
     if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" }
 }
 
-/// Whether a tile's group and local memory fit a device.
+/// Returns whether a tile's group and local memory fit a device.
 pub(super) fn fits(device: &Capabilities) -> bool {
     device.local_mem >= 9 << 10 && device.max_group >= ITEMS
 }
@@ -27,7 +27,7 @@ static MODEL: Model = Model {
     constants: &[
         Constant::new("launch_us", "a launch", 8.0),
         Constant::new("step_us", "16 steps of a tile's sum", 1.6),
-        Constant::new("start_steps", "what a group costs to start and to store, in such steps", 4.0),
+        Constant::new("start_steps", "cost of starting a group and storing its tile, in such steps", 4.0),
     ],
 };
 

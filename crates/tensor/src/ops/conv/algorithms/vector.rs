@@ -1,4 +1,4 @@
-//! Convolutions on processors, and on what cannot run a tile: pointers to rows of pixels instead of a matrix of patches.
+//! Convolutions on CPUs, and on devices that cannot run a tile: pointers to rows of pixels instead of a matrix of patches.
 
 use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
@@ -8,7 +8,7 @@ pub(super) static KERNEL: Kernel = Kernel::new("conv_vector", cl_file!("conv_vec
     .include(&[PANELS, EPILOGUE])
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu() || !super::tile::fits(device));
-/// The same with expressions.
+/// The same kernel with expressions.
 static TREE: Kernel = Kernel::new("conv_vector", cl_file!("conv_vector.cl"))
     .include(&[FUNCTIONS, PANELS, EPILOGUE])
     .tune(&[("VW", &[0])]);
@@ -20,14 +20,14 @@ static MODEL: Model = Model {
     constants: &[
         Constant::new("launch_us", "a launch", 4.0),
         Constant::new("cycles_per_us", "cycles of a core, each of two vectors of multiply-adds", 2000.0),
-        Constant::new("tap_cycles", "a tap of a register tile, beside its multiply-adds", 30.0),
+        Constant::new("tap_cycles", "a tap of a register tile, without its multiply-adds", 30.0),
     ],
 };
 
 pub(super) static ALGORITHM: Algorithm =
     Algorithm { kernel: &KERNEL, supports: |_| Ok(()), models: &[&MODEL], estimate, run, self_test: None };
 
-/// The register tile: vector lanes, rows and vectors of a convolution, rows of the gradient of weights.
+/// Sizes of the register tile: vector lanes, rows and vectors of a convolution, rows of the gradient of weights.
 struct Tile {
     lanes: usize,
     mr: usize,
@@ -36,7 +36,7 @@ struct Tile {
 }
 
 impl Tile {
-    /// Registers: 32 of 16 lanes (AVX-512), 16 of 8 (AVX2), 16 of 4 (8 lanes are then two registers).
+    /// Returns the tile for the registers: 32 of 16 lanes (AVX-512), 16 of 8 (AVX2), 16 of 4 (8 lanes are then two registers).
     fn of(device: &Device) -> Self {
         let capabilities = device.capabilities();
         let lanes = capabilities.vector_lanes();
@@ -48,7 +48,7 @@ impl Tile {
     }
 }
 
-/// Bytes of the input that a group's block of pixels may reach, so that a core's cache serves all panels.
+/// Maximum bytes of the input for a group's block of pixels, so that it stays in a core's cache for all panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
@@ -90,7 +90,7 @@ fn gather(r: &Request<'_>, block: usize, wide: usize) -> Result<()> {
     let tile = Tile::of(r.x.device());
     let panels = r.o.div_ceil(tile.width());
     let packed = r.x.empty_f32([r.groups * panels * r.terms() * tile.width() + r.c])?;
-    // One program has both: drivers take longer to read a text than to run it a few times.
+    // One program has both kernels: drivers take longer to compile the source than to run it a few times.
     let kernel = if tree.is_some() { &TREE } else { &KERNEL };
     let shape =
         |entry| r.launch(kernel, entry).define("MR", tile.mr).define("NV", tile.nv).define("WR", tile.wr);

@@ -1,5 +1,5 @@
-//! Convolutions of 16-bit images on the tensor cores of NVIDIA's sm_90: the product's kernel, whose rows are boxes of pixels that TMA copies from
-//! where they lie.
+//! Convolutions of 16-bit images on NVIDIA's sm_90 tensor cores: the product's kernel, whose rows are boxes of pixels that TMA copies directly from
+//! the image.
 
 use super::super::super::matmul::Tree;
 use super::super::super::matmul::warpgroups::{
@@ -31,7 +31,7 @@ pub(super) struct Kernels {
     pub tree: &'static Kernel,
 }
 
-/// What the text stands on, without and with what expressions are made of.
+/// Sources that the kernel includes, without and with the functions for expressions.
 pub(super) const INCLUDES: &[&str] = &[
     cl_file!("../../include/sm90.cl"),
     cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
@@ -47,7 +47,7 @@ pub(super) const TREE_INCLUDES: &[&str] = &[
     cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
 ];
 
-/// The kernel under a name.
+/// Builds the kernel under a name.
 pub(super) const fn kernel(name: &'static str, includes: &'static [&'static str]) -> Kernel {
     Kernel::new(name, TEXT)
         .include(includes)
@@ -65,33 +65,33 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     self_test: Some(|device| proven(device, &KERNEL, supported, |r| run_with(KERNELS, r, &estimate(r).1))),
 };
 
-/// Channels of a block: those of x along the sum, or rows of a gradient of weights. And pixels of a box, which are rows of a tile or steps of a sum.
+/// Channels of a block (of x along the sum, or rows of a weight gradient), and pixels of a box (rows of a tile, or steps of a sum).
 const BLOCK: usize = 64;
-/// Taps for which there are maps at most.
+/// Maximum number of taps that have tensor maps.
 const TAPS: usize = 64;
-/// Elements that begin at multiples of 16 bytes.
+/// Elements in 16 bytes, the alignment that copies need.
 pub(super) const LANES: usize = 8;
 
-/// The tiles of products, and one for few channels.
+/// Returns the tiles of products, and one for few channels.
 fn tiles() -> impl Iterator<Item = Tile> {
     TILES.into_iter().chain([NARROW])
 }
 
-/// Whether boxes of its pixels can be copied. x may have any strides but for its channels.
+/// Checks whether boxes of its pixels can be copied. x may have any strides except along its channels.
 pub(super) fn supported(r: &Request<'_>) -> Result<(), &'static str> {
     let taps = r.axes[0].taps * r.axes[1].taps;
     let lanes = |n: usize| n.is_multiple_of(LANES);
     match () {
         () if r.x.dtype() == DType::F32 => Err("f32"),
         () if r.groups != 1 => Err("several groups"),
-        () if !lanes(r.c) || !lanes(r.o) => Err("channels that are no multiple of 8"),
+        () if !lanes(r.c) || !lanes(r.o) => Err("channels not a multiple of 8"),
         () if !lanes(r.x.layout().offset) => Err("an image that does not start at a multiple of 16 bytes"),
         () if taps > TAPS => Err("more than 64 taps"),
         () if r.axes.iter().any(|axis| (0..axis.taps).any(|tap| Seen::of(axis, tap).is_none())) => {
-            Err("a tap that meets no pixel")
+            Err("a tap that is always outside of the image")
         }
-        () if taps == 0 || r.pixels() == 0 || r.c == 0 || r.o == 0 => Err("a sum of nothing"),
-        // Rows are counted in 32 bits, also those of boxes beyond the last pixel.
+        () if taps == 0 || r.pixels() == 0 || r.c == 0 || r.o == 0 => Err("an empty sum"),
+        // Rows are counted in 32 bits, including those of boxes beyond the last pixel.
         () if r.pixels() > 1 << 29 || taps * r.c > 1 << 29 => Err("more than 2^29 pixels"),
         () => match r.work {
             Work::Gather { place, .. } if !place.strides.into_iter().chain([place.offset]).all(lanes) => {
@@ -105,7 +105,7 @@ pub(super) fn supported(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// The pixels of an axis that a tap meets: every `step`-th from `first` on, `count` of them as far as the result's last pixel.
+/// The pixels of an axis that a tap uses: every `step`-th from `first` on, `count` of them, up to the result's last pixel.
 struct Seen {
     first: usize,
     step: usize,
@@ -118,12 +118,12 @@ impl Seen {
         let at = tap.cast_signed() * axis.dilation + axis.origin;
         let first = at.rem_euclid(step).cast_unsigned();
         let there = axis.input.checked_sub(first)?.div_ceil(axis.step).cast_signed();
-        // Pixel y of the result meets number y + before of them.
+        // Pixel y of the result uses the tap's pixel number y + before.
         let before = at.div_euclid(step);
         let count = there.min(axis.output.cast_signed() + before);
         (count > 0 && before < there).then(|| Self { first, step: axis.step, count: count.cast_unsigned() })
     }
-    /// All pixels of an axis of so many.
+    /// Returns all `count` pixels of an axis.
     fn all(count: usize) -> Self {
         Self { first: 0, step: 1, count }
     }
@@ -132,13 +132,13 @@ impl Seen {
 /// Pixels of a box along W and H, and images.
 type Sides = [usize; 3];
 
-/// How many boxes there are along each axis.
+/// Returns the number of boxes along each axis.
 fn boxes(r: &Request<'_>, sides: Sides) -> [usize; 3] {
     let all = [r.axes[1].output, r.axes[0].output, r.batch];
     std::array::from_fn(|i| all[i].div_ceil(sides[i]))
 }
 
-/// The boxes of at most 64 pixels of which there are the fewest; with long lines where that is equal.
+/// Returns the box shape of at most 64 pixels that needs the fewest boxes; ties are decided for long lines.
 fn boxes_of_rows(r: &Request<'_>) -> Sides {
     let [w, h] = [r.axes[1].output.min(BLOCK), r.axes[0].output.min(BLOCK)];
     let all = (1..=w).flat_map(|w| (1..=h.min(BLOCK / w)).map(move |h| [w, h, BLOCK / (w * h)]));
@@ -147,20 +147,20 @@ fn boxes_of_rows(r: &Request<'_>) -> Sides {
     all.min_by_key(cost).unwrap_or([1; 3])
 }
 
-/// The boxes of 64 pixels of which there are the fewest: also pixels beyond the result are steps of the sum.
+/// Returns the box shape of 64 pixels that needs the fewest boxes: pixels beyond the result are also steps of the sum.
 fn boxes_of_steps(r: &Request<'_>) -> Sides {
     let all = (0..7).flat_map(|w| (0..7 - w).map(move |h| [1 << w, 1 << h, BLOCK >> (w + h)]));
     let cost = |sides: &Sides| (boxes(r, *sides).iter().product::<usize>(), usize::MAX - sides[0], sides[2]);
     all.min_by_key(cost).unwrap_or([1, 1, BLOCK])
 }
 
-/// Microseconds, and the plan.
+/// Returns the estimated microseconds and the plan.
 pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let all = plans(r).map(|(_, micros, plan)| (micros, plan));
     all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
 }
 
-/// Every tile with its estimate.
+/// Returns every tile with its estimate and plan.
 pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> {
     let on = Speeds::on(r.x.device());
     let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
@@ -179,7 +179,7 @@ pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> 
     })
 }
 
-/// Does it by one of these kernels; an expression apart where the kernel for it is not to be had.
+/// Runs the plan by one of these kernels. If the kernel for expressions is not available, the expression is computed separately.
 pub(super) fn run_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
     match r.work {
         Work::Gather { w, bias, tree: Some(tree), place, .. }
@@ -202,11 +202,11 @@ fn launch(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
     }
 }
 
-/// Boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`, of which `seen` says which lines and columns.
+/// Builds the map for boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`; `seen` selects lines and columns.
 fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
     let [images, _, _, channels] = x.dims4()?;
     let [image, line, column, _] = x.layout().strides[..] else {
-        return Err(Error::internal("conv_wgmma_sm90: an image of other than four axes"));
+        return Err(Error::internal("conv_wgmma_sm90: expected an image of four axes"));
     };
     let (size, [lines, columns]) = (x.dtype().size(), seen);
     let first = x.layout().offset + lines.first * line + columns.first * column;
@@ -225,18 +225,18 @@ fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
     })
 }
 
-/// The maps of x for each tap.
+/// Builds the maps of x for each tap.
 fn taps(r: &Request<'_>, sides: Sides) -> Result<Vec<MatrixStack>> {
     let [down, across] = r.axes;
     let all = (0..down.taps).flat_map(|i| (0..across.taps).map(move |j| (i, j)));
     all.map(|(i, j)| match (Seen::of(&down, i), Seen::of(&across, j)) {
         (Some(lines), Some(columns)) => map(r.x, [lines, columns], sides),
-        _ => Err(Error::internal("conv_wgmma_sm90: a tap that meets no pixel")),
+        _ => Err(Error::internal("conv_wgmma_sm90: a tap that uses no pixel")),
     })
     .collect()
 }
 
-/// What both launches begin with, and the scalars of a product `(m, n)` of so many blocks in `splits` parts.
+/// Starts both launches and binds the scalars of a product `(m, n)` with this number of blocks, in `splits` parts.
 fn begun(
     launch: Launch<'static>,
     shape: Tile,
@@ -252,7 +252,7 @@ fn begun(
     none.into_iter().fold(launch, |launch, name| launch.define(name, false)).read_indirect(r.x)
 }
 
-/// The scalars: sizes of the product, and how its rows and steps are pixels and taps.
+/// Binds the scalars: the product's sizes, and the mapping of its rows and steps to pixels and taps.
 fn sizes(
     launch: Launch<'static>,
     r: &Request<'_>,
@@ -340,8 +340,8 @@ fn weights(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) 
     sizes(launch, r, sides, [m, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
 }
 
-/// Whether `run` computes small convolutions and gradients of weights that `supports` takes to the bit as [`tile`] does: of whole numbers, whose sums
-/// are exact.
+/// Checks that `run` computes small convolutions and gradients of weights, if `supports` accepts them, with the same bits as [`tile`]. They consist
+/// of integers, whose sums are exact.
 pub(super) fn proven(
     device: &Device,
     kernel: &'static Kernel,
@@ -354,7 +354,7 @@ pub(super) fn proven(
     })
 }
 
-/// A small convolution of whole numbers, whose sums are exact.
+/// A small convolution of integers, whose sums are exact.
 struct Small {
     x: Tensor,
     dy: Tensor,
@@ -385,7 +385,7 @@ impl Small {
         let weights = Weights { tensor: kernel, offset: 0, strides: [0, c * 6, 6, 2, 1] };
         Ok(Self { x, dy, weights, bias, axes })
     }
-    /// An image for the result.
+    /// Allocates an image for the result.
     fn result(&self) -> Result<Tensor> {
         Tensor::full(self.x.device(), self.dy.shape(), f32::NAN, DType::Bf16)
     }
@@ -424,7 +424,7 @@ fn proof(
     });
     let [here, there] = both;
     let (here, there) = (here?, there?);
-    // What was not supported is NaN on both sides.
+    // Unsupported results are NaN on both sides.
     let differ = |(a, b): (&f32, &f32)| a != b && !(a.is_nan() && b.is_nan());
     let at = |(a, b): (&Vec<f32>, &Vec<f32>)| a.iter().zip(b).position(differ);
     match here.iter().zip(&there).find_map(at) {
@@ -435,7 +435,7 @@ fn proof(
     }
 }
 
-/// Whether an expression behind a small convolution is exact; see [`proven`].
+/// Checks that an expression after a small convolution is exact; see [`proven`].
 fn takes_expressions(device: &Device, kernels: Kernels) -> bool {
     let tuning = Tuning::of(device);
     tuning.allows(device, kernels.tree)
@@ -459,7 +459,7 @@ mod tests {
         [Side { image, places, taps, stride, padding, dilation: 1 }.forward(); 2]
     }
 
-    /// Each pixel that a tap meets is one of its map's, and pixels beyond the result see nothing of the image.
+    /// Tests that each pixel that a tap uses is in its map, and that pixels beyond the result read no pixel of the image.
     #[test]
     fn maps_have_the_pixels_that_taps_meet() {
         for (image, taps, stride, padding) in
@@ -482,7 +482,7 @@ mod tests {
                 }
             }
         }
-        // Its only pixel lies before the image.
+        // Its only pixel is outside of the image.
         assert!(Seen::of(&axes(1, 3, 1, 1)[0], 0).is_none());
     }
 
@@ -516,7 +516,7 @@ mod tests {
         }
     }
 
-    /// Defines of an epilogue that adds a residual and takes the larger of that and 0, as a generated one looks.
+    /// Returns the defines of an epilogue that adds a residual and clamps to 0, in the form of a generated one.
     fn expression() -> Vec<(&'static str, Value)> {
         let tree = "static inline FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS) \
                     { return fmax(sum + LDV_BF16(e0 + f0 + row * n + column), (FV)(0.0f)); }";
@@ -529,7 +529,7 @@ mod tests {
         std::iter::once(("VW", 4.into())).chain(texts).collect()
     }
 
-    /// For `tools/ptx_check.sh`, as those of products.
+    /// Writes the kernels' sources for `tools/ptx_check.sh`, like those of products.
     #[test]
     #[ignore = "writes files for a tool"]
     fn texts_for_the_assembler() {

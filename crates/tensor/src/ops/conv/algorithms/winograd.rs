@@ -1,8 +1,8 @@
-//! Convolutions of 3 x 3 taps one pixel apart on processors, by Winograd's minimal filtering: a quarter, or 4 of 9, of the multiply-adds, for
-//! values between that are larger than the result. Gradients of images are such convolutions too.
+//! Convolutions with 3 x 3 adjacent taps on CPUs, by Winograd's minimal filtering. It needs a quarter, or 4 of 9, of the multiply-adds, but its
+//! intermediate values are larger than the result. Gradients of images are such convolutions too.
 //!
-//! Errors of F(4 x 4, 3 x 3) in f32 are a few times those of a sum in order, relative to the sum of the terms' sizes; and what is not finite in
-//! an image reaches all pixels of its tiles.
+//! Errors of F(4 x 4, 3 x 3) in f32 are a few times those of a sum in order, relative to the sum of the terms' magnitudes. A value that is not
+//! finite in an image affects all pixels of its tiles.
 
 use super::super::super::matmul::{Epilogue, Matrix, Problem, run as product};
 use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Weights, Work, bias, int, with_tree};
@@ -14,7 +14,7 @@ pub(super) static KERNEL: Kernel = Kernel::new("conv_winograd", cl_file!("conv_w
     .include(&[EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[0])])
     .requires(|device| device.is_cpu());
-/// The same with expressions.
+/// The same kernel with expressions.
 static TREE: Kernel = Kernel::new("conv_winograd", cl_file!("conv_winograd.cl"))
     .include(&[FUNCTIONS, EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[0])]);
@@ -26,23 +26,23 @@ static MODEL: Model = Model {
         Constant::new("cycles_per_us", "cycles of a core, each of two vectors of multiply-adds", 1700.0),
         Constant::new(
             "bytes_per_us",
-            "bytes of a core that transforms of tiles read and write, mostly in its cache",
+            "bytes of tile transforms that a core reads and writes, mostly in its cache",
             30_000.0,
         ),
-        Constant::new("weight_bytes_per_us", "the same of weights, in memory", 6000.0),
+        Constant::new("weight_bytes_per_us", "bytes of weight transforms, in memory", 6000.0),
     ],
 };
 
 pub(super) static ALGORITHM: Algorithm =
     Algorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
 
-/// Pixels of a tile along an axis, of the two forms that there are.
+/// Pixels of a tile along an axis, for the two supported forms.
 const TILES: [usize; 2] = [4, 2];
-/// Bytes between the transforms that a block of tiles has: they stay in a processor's cache.
+/// Bytes of a block of tiles between the transforms, which stay in a CPU's cache.
 const BLOCK_BYTES: usize = 4 << 20;
-/// Tiles of a block at least: the rows of its products.
+/// Minimum number of tiles in a block, which are the rows of its products.
 const ROWS: usize = 96;
-/// Steps of a sum that a product takes to begin it and to store it.
+/// Cost of starting and storing a product, in steps of its sum.
 const BEGIN: usize = 24;
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
@@ -52,23 +52,23 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
         () if r.groups != 1 => Err("several groups"),
         () if r.axes.iter().any(|a| a.taps != 3) => Err("other than 3 x 3 taps"),
         () if r.axes.iter().any(|a| a.step != 1 || a.dilation.abs() != 1) => {
-            Err("taps or pixels that are no neighbours")
+            Err("taps or pixels that are not adjacent")
         }
         () if !r.c.is_multiple_of(lanes) || !r.o.is_multiple_of(lanes) => {
-            Err("channels that are no whole vectors")
+            Err("channels not a multiple of a vector")
         }
-        () if r.pixels() == 0 || r.c == 0 => Err("a sum of nothing"),
+        () if r.pixels() == 0 || r.c == 0 => Err("an empty sum"),
         () => Ok(()),
     }
 }
 
-/// Tiles along both axes and of all images.
+/// Returns the tiles along both axes, and of all images.
 fn tiles(r: &Request<'_>, side: usize) -> [usize; 3] {
     let [down, across] = r.axes.map(|axis| axis.output.div_ceil(side));
     [down, across, r.batch * down * across]
 }
 
-/// Bytes of a tile between the transforms.
+/// Returns the bytes of a tile between the transforms.
 fn tile_bytes(r: &Request<'_>, side: usize) -> usize {
     4 * (side + 2) * (side + 2) * (r.c + r.o)
 }
@@ -81,7 +81,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         let points = (side + 2) * (side + 2);
         let block = (BLOCK_BYTES / tile_bytes(r, side)).max(ROWS).min(all);
         let cycles = (points * all * (r.c + BEGIN) * r.o.next_multiple_of(lanes)) as f64 / lanes as f64;
-        // Between the transforms everything is written and read once, and so are images and weights.
+        // Everything between the transforms is written and read once, and so are images and weights.
         let weights = 4 * points * r.c * r.o * 3;
         let images = 4 * (r.batch * r.axes[0].input * r.axes[1].input * r.c + r.pixels() * r.o);
         let bytes = 2 * all * tile_bytes(r, side) + images;
@@ -95,13 +95,13 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
 }
 
-/// Along an axis: the first pixel of the input that a tile at 0 needs, and the first tap there with the step to the next, in strides.
+/// Returns, for an axis, the first input pixel that the tile at 0 needs, its first tap, and the step to the next tap, in strides.
 fn first(axis: super::Axis) -> (i32, i64, i64) {
     let (least, tap, step) = if axis.dilation < 0 { (axis.origin - 2, 2, -1) } else { (axis.origin, 0, 1) };
     (i32::try_from(least).unwrap_or(i32::MIN), tap, step)
 }
 
-/// Weights as matrices (points, C, O).
+/// Transforms weights to matrices (points, C, O).
 fn transformed(r: &Request<'_>, w: &Weights, side: usize) -> Result<Tensor> {
     let points = (side + 2) * (side + 2);
     let u = r.x.empty_f32([points, r.c, r.o])?;
@@ -170,8 +170,8 @@ mod tests {
         (Tensor::from_f32(device, shape.to_vec(), &values, DType::F32).unwrap(), values)
     }
 
-    /// Both forms against sums in f64: images that tiles do not divide, forth and back, in blocks. The error of an element is at most `BOUND` of
-    /// the sum of its terms' sizes; a sum in order has 1.2e-7 times the root of their number.
+    /// Compares both forms with sums in f64: images that are not a multiple of tiles, forward and backward, in blocks. The error of an element is
+    /// at most `BOUND` of the sum of its terms' magnitudes; a sum in order has 1.2e-7 times the square root of their number.
     #[test]
     fn errors_are_within_the_bound() {
         const BOUND: f64 = 4e-6;

@@ -1,4 +1,4 @@
-//! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
+//! f32 products on NVIDIA's sm_90 tensor cores without rounding the operands: each f32 is written as three bf16.
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
@@ -25,16 +25,17 @@ pub(in crate::ops::matmul) static BF16X3: Kernel =
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;
-/// Steps of the sum that one copy brings.
+/// Steps of the sum that one copy loads.
 const STEPS: usize = 32;
-/// Steps of the sum that are shared out together: what a tile takes at once.
+/// Unit of split-K, in steps of the sum: a tile processes this many at once.
 const PIECE: usize = 2 * STEPS;
-/// Bytes of an element's three parts.
+/// Bytes of an element's three bf16 parts.
 const BYTES: usize = 6;
 
-/// Shorter sums are more exact by f32 units: at 77 steps their error was 0.78 of this kernel's, at 512 1.3, at 768 3 to 4 times it.
+/// Minimum length of a sum. f32 units are more accurate for shorter sums: their error was 0.78 of this kernel's at 77 steps, 1.3 at 512, and 3 to 4
+/// times as large at 768.
 const LEAST: usize = 256;
-/// Rows of both operands that a launch of the cuts can count: 64 to a group, whose second number has 16 bits.
+/// Maximum rows of both operands in a launch that splits them: 64 per group, and the second group dimension has 16 bits.
 const MOST_LINES: usize = 64 * 65_535;
 
 /// Bit of the kernel's `flags`.
@@ -43,14 +44,14 @@ const LAST: i32 = 4;
 static MODEL: Model = Model {
     name: "matmul_bf16x3_sm90",
     constants: &[
-        Constant::new("launches_us", "two launches, the second of which waits for the first", 8.0),
-        Constant::new("copy_us", "the steps of a tile's sum that one copy brings", 1.15),
-        Constant::new("ends_us", "a tile's start and its stores", 2.0),
-        Constant::new("planes_bytes_per_us", "bytes read and written to cut the operands up", 3e6),
+        Constant::new("launches_us", "two launches, of which the second waits for the first", 8.0),
+        Constant::new("copy_us", "the steps of a tile's sum that one copy loads", 1.15),
+        Constant::new("ends_us", "start of a tile, and its stores", 2.0),
+        Constant::new("planes_bytes_per_us", "bytes read and written to split the operands", 3e6),
     ],
 };
 
-/// The cheapest way to share `tiles` tiles of sums over `k` out, and its estimated microseconds.
+/// Returns the cheapest way to divide `tiles` tiles with sums over `k`, and its estimated microseconds.
 fn plan(
     tiles: usize,
     k: usize,
@@ -88,7 +89,7 @@ fn tiles(p: &Problem) -> usize {
     p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE)
 }
 
-/// Bytes of an operand's planes.
+/// Returns the bytes of an operand's planes.
 fn planes(lines: usize, k: usize) -> usize {
     lines.next_multiple_of(SIDE) * k.next_multiple_of(PIECE) * BYTES
 }
@@ -107,18 +108,18 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
     match () {
         () if r.dtype() != DType::F32 => Err("storage other than f32"),
-        () if p.batch() != 1 || p.m.min(p.n).min(p.k) == 0 => Err("several products, or an empty one"),
+        () if p.batch() != 1 || p.m.min(p.n).min(p.k) == 0 => Err("requires a single non-empty product"),
         () if p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) > MOST_LINES => {
-            Err("more rows than a launch counts")
+            Err("too many rows for one launch")
         }
         () if bytes as u64 > r.device().capabilities().global_mem / 16 => {
-            Err("planes that take more than a sixteenth of memory")
+            Err("the operands' planes take more than a sixteenth of memory")
         }
         () => Ok(()),
     }
 }
 
-/// Each operand is read once and its planes are written. Sums so short that f32 units are more exact are left to those.
+/// Counts one read of each operand and one write of its planes. Returns infinity for short sums, which f32 units compute more accurately.
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let p = r.p;
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
@@ -128,7 +129,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (launches + bytes as f64 * (10.0 / 6.0) / memory + micros + exact, Plan::of(Tiles(schedule)))
 }
 
-/// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
+/// Splits a `(m, k)` and b `(n, k)` into bf16 planes. Their rows are the rows and the columns of the product.
 fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
     let steps = a.cols.next_multiple_of(PIECE) / STEPS;
     let halves = |x: &Matrix| x.rows.next_multiple_of(SIDE) / 64;
@@ -147,7 +148,7 @@ fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
     Ok(to)
 }
 
-/// `c = epilogue(a b)` without what needs another matrix.
+/// Computes `c = epilogue(a b)` for epilogues without another matrix.
 fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
     let Tiles(schedule) = *plan.get(&BF16X3)?;
     run_schedule(c, p, e, schedule)
@@ -189,7 +190,7 @@ fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSched
     part.filter(|_| !last).map_or(Ok(()), |part| add_tail_of_128(&part, c, p, e, schedule))
 }
 
-/// Whether small products are exact, of whole numbers and of numbers with 24 significant bits. See [`Tuning::proven`].
+/// Checks that small products are exact, with integers and with numbers of 24 significant bits. See [`Tuning::proven`].
 fn proven(device: &Device) -> bool {
     let run = |c: &Tensor, p: &Problem| {
         let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
@@ -229,18 +230,18 @@ mod tests {
             assert!(cost.is_finite() && s.full + s.tail == tiles, "{s:?}");
             assert!(s.tail == 0 || s.full.is_multiple_of(132) && s.splits <= k.div_ceil(PIECE), "{s:?}");
         }
-        // Less than a round of long sums is shared; whole rounds are not.
+        // Less than a round of long sums is split. Whole rounds are not.
         assert!(plan(36, 4096, 132, [1.15, 2.0], &JOINING).1.groups() > 100);
         assert_eq!(plan(264, 768, 132, [1.15, 2.0], &JOINING).1.tail, 0);
     }
 
-    /// What an H200 took less time for, by products of every size (docs/log/products.md).
+    /// Checks the choice against the faster kernel on an H200, for products of every size (docs/log/products.md).
     #[test]
     fn the_estimates_choose_what_was_measured_to_be_faster() {
         let inner = open_driver("auto", &Settings::default()).unwrap();
         let mut card = inner.capabilities().clone();
         (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
-        // Its device model ships with netcl.
+        // netcl ships its device model.
         card.vendor = "NVIDIA Corporation".into();
         card.architecture = Architecture::Nvidia { sm: 90 };
         (card.local_mem, card.global_mem, card.max_group) = (48 << 10, 140 << 30, 1024);
@@ -271,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Every layout, edges, tails of every kind, epilogues; and the error, which must not be above that of f32 units.
+    /// Tests every layout, edges, tails of every kind and epilogues. The error must not exceed that of f32 units.
     #[test]
     #[allow(clippy::too_many_lines)] // a table of cases
     fn f32_in_three_parts_agrees_with_the_reference() {
@@ -315,7 +316,7 @@ mod tests {
                     .collect();
                 assert!(
                     k < LEAST || errors[0] <= 1.1 * errors[1],
-                    "{m} x {k} x {n}: error {:e}, by f32 units {:e}",
+                    "{m} x {k} x {n}: error {:e}, with f32 units {:e}",
                     errors[0],
                     errors[1]
                 );
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Huge, tiny, infinite, not a number.
+    /// Tests huge, tiny and infinite numbers and NaN.
     #[test]
     fn f32_in_three_parts_keeps_the_range() {
         let device = test_device().unwrap();
@@ -369,7 +370,7 @@ mod tests {
         for (i, got) in c.to_vec().unwrap().into_iter().enumerate() {
             let expected = special[i / 64 % special.len()];
             match expected.is_finite() {
-                // What lies below the smallest normal number may be lost.
+                // Numbers below the smallest normal number may be lost.
                 true => assert!(
                     (got - expected).abs() <= expected.abs() * 1e-7 + f32::MIN_POSITIVE,
                     "{got}, expected {expected}"

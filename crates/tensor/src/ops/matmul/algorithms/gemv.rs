@@ -1,5 +1,5 @@
-//! Products of few rows: what a decoder makes of one token, or of one for each of a few texts. The matrix is read once, so the kernels are
-//! built for the memory's bandwidth and not for arithmetic, and what comes before and after the product rides along.
+//! Products of few rows, as in decoding one token, or one token of each of a few texts. The matrix is read once, so the kernels are limited by
+//! memory bandwidth rather than arithmetic. Operations before and after the product are fused in.
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
@@ -16,54 +16,54 @@ use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use std::borrow::Cow;
 
-/// Texts of norms, activations and stores around a product.
+/// Sources for norms, activations and stores around a product.
 pub(in crate::ops::matmul) const ENDS: [&str; 2] =
     [cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
 const PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1]];
 const GPU_PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1], cl_file!("../../include/tickets.cl")];
 
-/// CPUs.
+/// Kernel for CPUs.
 static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))
     .include(PARTS)
     .choose(FORMAT, texts)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
 
-/// GPUs.
+/// Kernel for GPUs.
 static GEMV: Kernel = Kernel::new("matmul_gemv", cl_file!("matmul_gemv.cl"))
     .include(GPU_PARTS)
     .choose(FORMAT, texts)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
 
-/// Rows that both kernels take at most, with everything that is fused into them.
+/// Maximum number of rows in both kernels, with everything that can be fused.
 const MOST_ROWS: usize = 8;
 
-/// Rows that [`GEMV`] takes at most of a product alone.
+/// Maximum number of rows in [`GEMV`] for a plain product.
 const MOST_ROWS_ON_GPUS: usize = 16;
 
-/// The smallest group of [`GEMV`]: four sets of a line's items.
+/// Minimum group size of [`GEMV`]: four sets of the items that share a line.
 const LEAST_GROUP: usize = 128;
 
-/// Bytes of A in local memory of a GPU's group.
+/// Bytes of A in local memory of a group on GPUs.
 const STAGED: usize = 16 << 10;
 
-/// The norm that A's rows go through before the product.
+/// The norm that is applied to A's rows before the product.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Norm<'a> {
-    /// (K).
+    /// Gain (K).
     pub gamma: &'a Tensor,
-    /// (K): layer norm; without it root mean square norm.
+    /// Bias (K) of a layer norm; [`None`] for a root-mean-square norm.
     pub beta: Option<&'a Tensor>,
-    /// Whether the factor is 1 + gamma.
+    /// Whether the factor is 1 + gamma instead of gamma.
     pub unit_offset: bool,
     pub eps: f32,
 }
 
-/// Matrices (E, N, K), or (E, 2N, K) with a gate, one behind the other, and which of them a row of C is multiplied by.
+/// A stack of matrices (E, N, K), or (E, 2N, K) with a gate, and the matrix that multiplies each row of C.
 #[derive(Clone, Copy)]
 pub(in crate::ops) enum Stack<'a> {
-    /// Row r is row `r / slots` of A by matrix `ids[r]`, u32 or i32 in order; it is zero where that is none of the `matrices`.
+    /// Row r is row `r / slots` of A times matrix `ids[r]` (contiguous u32 or i32). The row is zero if the id is not less than `matrices`.
     ByRow { ids: &'a Tensor, matrices: usize, slots: usize },
     /// Rows sorted by matrix: row r is row r of A, or row `lines[r]`.
     Sorted { groups: &'a Groups, lines: Option<&'a Tensor> },
@@ -74,19 +74,19 @@ pub(in crate::ops) enum Stack<'a> {
 pub(in crate::ops) struct Fused<'a> {
     pub alpha: f32,
     pub norm: Option<Norm<'a>>,
-    /// Of as many elements as b has columns.
+    /// Bias with one element per column of b.
     pub bias: Option<&'a Tensor>,
-    /// The activation, and whether b's second half are values that it is multiplied by.
+    /// The activation, and whether the second half of b's columns gives values that multiply it (a gated activation).
     pub activation: Option<(Gate, bool)>,
-    /// Add to what c holds.
+    /// Adds to the present contents of c.
     pub add: bool,
-    /// Like c, dense.
+    /// Dense residual of c's shape.
     pub residual: Option<&'a Tensor>,
-    /// b's lines along k are quantised blocks, with strides and offset in bytes.
+    /// Quantized blocks: b's lines along k are blocks, with strides and offset in bytes.
     pub blocks: Option<Stored>,
-    /// b is a stack of matrices, of which each row of C has one.
+    /// b is a stack of matrices, one of which multiplies each row of C.
     pub stack: Option<Stack<'a>>,
-    /// The product is the transpose of C, whose columns are the few rows; the bias belongs to rows. Of plain products alone.
+    /// The product is the transpose of C: C has few columns, and the bias has one element per row. Plain products only.
     pub swapped: bool,
 }
 
@@ -103,25 +103,25 @@ impl Fused<'_> {
         swapped: false,
     };
 
-    /// Matrices whose columns a column of C is made of.
+    /// Returns the number of columns of b that one column of C needs: 2 with a gate.
     pub(in crate::ops) fn parts(&self) -> usize {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
     }
-    /// Rows of C that a launch of `m` rows has the sums of at a time, and the groups in its second dimension.
+    /// Returns the rows of C that a group sums at a time for a launch of `m` rows, and the groups in the second dimension.
     pub(in crate::ops::matmul) fn rows(&self, m: usize) -> [usize; 2] {
         if matches!(self.stack, Some(Stack::ByRow { .. })) { [1, m] } else { [m, 1] }
     }
-    /// Whether what comes after the product can be left to whoever adds parts of the sums up.
+    /// Returns whether the epilogue can run where partial sums are added.
     fn is_plain(&self, device: &Device) -> bool {
         let added = self.residual.is_none() || last_can_join(device);
         self.stack.is_none() && self.norm.is_none() && self.activation.is_none() && added
     }
 }
 
-/// Whether the lines of B, along k or along n, lie without gaps, and along which: `true` along k.
+/// Returns whether the contiguous lines of B run along k (`true`) or along n (`false`), or `None` if B is not contiguous along either axis.
 fn along_k(p: &Problem) -> Option<bool> {
     match (p.b.row_stride, p.b.col_stride) {
-        // A single column has its elements along k however far apart columns would be.
+        // A single column is contiguous along k at any column stride.
         (1, _) => Some(true),
         (_, 1) => Some(false),
         _ => None,
@@ -145,7 +145,7 @@ pub(super) static ON_GPUS: Algorithm = Algorithm {
     self_test: None,
 };
 
-/// The product, or its transpose where that has fewer rows: C has then few columns. `true` for the transpose.
+/// Returns the product, or its transpose (`true`) if that has fewer rows. C then has few columns.
 pub(super) fn oriented(p: &Problem) -> (Cow<'_, Problem>, bool) {
     match p.n < p.m && p.batch() == 1 {
         true => (Cow::Owned(p.transposed()), true),
@@ -159,16 +159,16 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 
 fn supports_rows(r: &Request<'_>, p: &Problem, most: usize) -> Result<(), &'static str> {
     match () {
-        () if p.m == 0 || p.m > most => Err("neither few rows nor few columns"),
-        () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("several products, or an empty one"),
-        () if r.widens() => Err("results in f32 of 16-bit operands"),
-        () if r.column_sums => Err("it makes no sums of columns"),
-        () if along_k(p).is_none() => Err("lines of the larger operand with gaps"),
+        () if p.m == 0 || p.m > most => Err("too many rows and columns: one of them must be small"),
+        () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("requires a single non-empty product"),
+        () if r.widens() => Err("f32 results of 16-bit operands"),
+        () if r.column_sums => Err("does not compute column sums"),
+        () if along_k(p).is_none() => Err("the larger operand is not contiguous along either axis"),
         () => Ok(()),
     }
 }
 
-/// The same where A is staged whole in local memory.
+/// Checks the request for the kernel that stages all of A in local memory.
 fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
     staged_rows(r, &oriented(r.p).0)
 }
@@ -176,14 +176,14 @@ fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
 fn staged_rows(r: &Request<'_>, p: &Problem) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     if p.m * p.k * size_of::<f32>() > room {
-        return Err("more rows than local memory holds");
+        return Err("the rows of A do not fit in local memory");
     }
     supports_rows(r, p, MOST_ROWS)
 }
 
-/// The kernel of this device for what is fused into a product of few rows, if it takes it.
+/// Returns this device's kernel for a product of few rows with fused operations, if it supports them.
 pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, f: &Fused<'_>) -> Option<&'static Kernel> {
-    // Of a stack each row is a product of its own.
+    // With a stack, each row is a separate product.
     let p = Problem { m: f.rows(r.p.m)[0], ..r.p.clone() };
     let on_processors = MATMUL.has(&ON_PROCESSORS, r) && staged_rows(r, &p).is_ok();
     let on_gpus = MATMUL.has(&ON_GPUS, r) && supports_rows(r, &p, MOST_ROWS).is_ok();
@@ -194,7 +194,7 @@ static MODEL: Model = Model {
     name: "matmul_gemv_vector",
     constants: &[
         Constant::new("launch_us", "a launch", 4.4),
-        Constant::new("core_bytes_per_us", "what memory brings to a core", 2.8e4),
+        Constant::new("core_bytes_per_us", "bytes that a core reads from memory", 2.8e4),
         Constant::new("scalar_per_us", "multiply-adds of a core, one by one", 1000.0),
     ],
 };
@@ -203,20 +203,19 @@ static GPU_MODEL: Model = Model {
     name: "matmul_gemv",
     constants: &[
         Constant::new("launch_us", "a launch", 8.0).cpu(30.0),
-        Constant::new("bytes_per_us", "what memory brings of B", 2e5).cpu(2e3),
-        Constant::new("part_us", "a part of A staged in local memory and multiplied by a block of B", 0.5)
-            .cpu(10.0),
-        Constant::new("row_us", "joining the sums of a row of a block", 0.1).cpu(1.0),
-        Constant::new("along_k_per_us", "multiply-adds where lines of B lie along k", 1e6).cpu(1e4),
-        Constant::new("along_n_per_us", "multiply-adds where they lie along n", 2e6).cpu(1e4),
+        Constant::new("bytes_per_us", "bytes of B read from memory", 2e5).cpu(2e3),
+        Constant::new("part_us", "staging a part of A and multiplying it by a block of B", 0.5).cpu(10.0),
+        Constant::new("row_us", "combining the sums of a row of a block", 0.1).cpu(1.0),
+        Constant::new("along_k_per_us", "multiply-adds if lines of B are along k", 1e6).cpu(1e4),
+        Constant::new("along_n_per_us", "multiply-adds if lines of B are along n", 2e6).cpu(1e4),
     ],
 };
 
-/// Groups that a unit runs side by side: as many as their local memory allows on most GPUs.
+/// Groups that a unit runs at the same time. On most GPUs, local memory allows this many.
 const RESIDENT: usize = 4;
 
-/// B is read once, while groups wait for one another's parts: a group stages as much of A as its local memory takes, one part after the
-/// other, and joins the sums of its items. With several rows multiplying takes longer than reading.
+/// Estimates one read of B, during which groups wait for staged parts of A. A group stages as much of A as its local memory holds, one part after
+/// the other, and combines the sums of its items. With several rows, multiplying takes longer than reading.
 pub(super) fn estimate_on_gpus(r: &Request<'_>) -> f64 {
     let [launch, bandwidth, part, row, products_along_k, products_along_n] = GPU_MODEL.on(r.device());
     let (p, _) = oriented(r.p);
@@ -239,13 +238,13 @@ pub(super) fn estimate_on_gpus(r: &Request<'_>) -> f64 {
     launch + joining + ((blocks * waves) as f64 * block).max(streamed + block)
 }
 
-/// Elements of a row of A that are staged at once.
+/// Returns the elements of a row of A that are staged at once.
 fn staged(p: &Problem) -> usize {
     (STAGED / size_of::<f32>() / p.m).min(p.k.next_multiple_of(8)) / 8 * 8
 }
 
-/// What is left of lines after whole vectors is multiplied element by element: at the end of each line, or for the last columns, which
-/// one group has.
+/// Estimates one read of B. The remainders after whole vectors are multiplied one element at a time: at the end of each line, or in the last
+/// columns, which belong to one group.
 fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
     let [launch, bandwidth, scalar] = MODEL.on(r.device());
     let (p, lanes, cores) = (&oriented(r.p).0, r.device().capabilities().vector_lanes(), r.units() as f64);
@@ -257,7 +256,7 @@ fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
     (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::of(Direct))
 }
 
-/// The product with an epilogue as the other kernels have it.
+/// Computes the product with the epilogue that all kernels support.
 fn run(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
     finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| product(kernel, r))
 }
@@ -270,14 +269,14 @@ fn product(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
     run_fused(kernel, r.c, &p, &fused).map(|()| None)
 }
 
-/// `c (M, N)` from `a (M, K)` and `b (K, N)`, or `(K, 2N)` with a gate.
+/// Computes `c (M, N)` from `a (M, K)` and `b (K, N)`, or `(K, 2N)` with a gate.
 pub(in crate::ops::matmul) fn run_fused(
     kernel: &'static Kernel,
     c: &Tensor,
     p: &Problem,
     f: &Fused<'_>,
 ) -> Result<()> {
-    let Some(along_k) = along_k(p) else { return Err(Error::internal("gemv: lines with gaps")) };
+    let Some(along_k) = along_k(p) else { return Err(Error::internal("gemv: b has no contiguous axis")) };
     match kernel.name == GEMV_VECTOR.name {
         true => vector(c, p, f, along_k),
         false => groups(c, p, f, along_k),
@@ -288,13 +287,13 @@ pub(in crate::ops::matmul) fn int(v: usize) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
-/// The tensor, where it starts at a place that every device binds.
+/// Returns the tensor at an offset that every device can bind, as a copy if necessary.
 pub(in crate::ops::matmul) fn bindable(x: &Tensor) -> Result<Tensor> {
     let x = x.detach().contiguous()?;
     if x.layout().offset == 0 { Ok(x) } else { map("x0", &[&x], &[], x.shape(), x.dtype()) }
 }
 
-/// a, b, bias and c, and the defines that both texts take.
+/// Binds a, b, bias and c, and the defines that both kernels use.
 fn bind(
     kernel: &'static Kernel,
     c: &Tensor,
@@ -318,7 +317,7 @@ fn bind(
     Ok(launch.write(c))
 }
 
-/// The defines of what stands around a product.
+/// Adds the defines of the fused operations.
 pub(in crate::ops::matmul) fn fused_defines(launch: Launch<'static>, f: &Fused<'_>) -> Launch<'static> {
     let launch = match f.norm {
         Some(norm) => {
@@ -339,14 +338,14 @@ pub(in crate::ops::matmul) fn fused_defines(launch: Launch<'static>, f: &Fused<'
     if f.residual.is_some() { launch.define("RESIDUAL", 1) } else { launch }
 }
 
-/// The sizes and strides that follow the buffers.
+/// Adds the sizes and strides, which follow the buffers.
 fn geometry<'l>(launch: Launch<'l>, p: &Problem, n: usize) -> Launch<'l> {
     let launch = launch.scalar(p.a.offset()).scalar(p.b.offset()).scalar(int(n)).scalar(int(p.k));
     let strides = [p.a.row_stride, p.a.col_stride, p.b.row_stride, p.b.col_stride];
     strides.into_iter().fold(launch, Launch::scalar)
 }
 
-/// The norm's, the residual's and the stack's arguments.
+/// Binds the arguments of the norm, the residual and the stack.
 pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
     let flags = Epilogue { alpha: 1.0, bias: f.bias, add: f.add, aux: Aux::None }.flags();
     let mut launch = launch.scalar(f.alpha).scalar(flags);
@@ -380,7 +379,7 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let capabilities = device.capabilities();
     let [m, rows] = f.rows(p.m);
     let (n, lanes) = (p.n / f.parts(), Tuning::value(device, &GEMV_VECTOR, 0, "VW"));
-    // Columns that the kernel takes at a time: its LINES.
+    // Columns that the kernel processes at a time: its LINES.
     let lines = match (along_k, lanes) {
         (true, _) => 16,
         (false, 16) => (24 / m).min(12) * lanes,
@@ -395,44 +394,44 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     finish(launch, f)?.groups3([n.div_ceil(per), rows, 1]).run()
 }
 
-/// Bytes of a matrix that a CPU's work-group should at least get.
+/// Minimum bytes of a matrix for a work-group on a CPU.
 const LEAST_SHARE: usize = 16 << 10;
 
-/// How [`GEMV`] shares a product out.
+/// Division of a product between the work-items and groups of [`GEMV`].
 struct WorkSplit {
     /// Items of a group.
     items: usize,
     /// Elements of a vector of B.
     vector: usize,
-    /// Items that share a line along k, or that stand side by side across n.
+    /// Items that share a line along k, or adjacent items across n.
     lanes: usize,
-    /// Lines of B that a set of items takes.
+    /// Lines of B per set of items.
     side: usize,
     /// Columns of a block.
     lines: usize,
     blocks: usize,
-    /// Groups that have blocks of columns in turn.
+    /// Groups that process the blocks of columns in turn.
     groups: usize,
-    /// Parts of the sum, of so many steps each.
+    /// Parts of the sum, with `k_part` steps each.
     splits: usize,
     k_part: usize,
-    /// Whether the last group of a block adds its parts up.
+    /// Whether the last group of a block adds its partial sums.
     last: bool,
 }
 
 impl WorkSplit {
-    /// Of a product of `parts` matrices, of which only a plain one's sum is shared out.
+    /// Divides a product of `parts` matrices. Only plain sums are split.
     fn of(c: &Tensor, p: &Problem, parts: usize, plain: bool, along_k: bool) -> Self {
         let device = c.device();
         let units = device.capabilities().compute_units.max(1) as usize;
         let n = p.n / parts;
         let items = Tuning::value(device, &GEMV, 0, "WG").min(largest_group(device));
         let widest = 16 / c.dtype().size();
-        // Sums of vectors are registers: 8 rows of a gate and a value would be 128 of them.
+        // The sums of a vector are in registers: 8 rows of a gate and a value would need 128 registers.
         let vector = if p.m * parts > 8 && widest > 4 { 4 } else { widest };
         let (lanes, side) = match along_k {
             true => {
-                // Items that share a line: as few as leave every unit two groups, while each has a vector.
+                // Number of items that share a line: the smallest with two groups per unit. Each item has at least one vector.
                 let mut share = 32;
                 while share < items && 2 * share * vector <= p.k && n * share < 2 * units * items {
                     share *= 2;
@@ -449,7 +448,7 @@ impl WorkSplit {
         };
         let lines = if along_k { items / lanes * side } else { lanes * vector };
         let blocks = n.div_ceil(lines);
-        // A long sum with few columns is shared out, further where no second launch follows.
+        // Long sums with few columns are split, and into more parts if no second launch follows.
         let last = blocks <= TICKETS && last_can_join(device);
         let wanted = if last { 2 * units } else { units };
         let splits = match plain && 2 * blocks <= wanted {
@@ -469,7 +468,7 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let split = WorkSplit::of(c, &one, f.parts(), f.is_plain(c.device()), along_k);
     let vectors = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
-    // Lines of the values start where the gate's end.
+    // The lines of the values start at the end of the gate's lines.
     let aligned = f.blocks.is_none()
         && [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(vectors));
     let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", split.items).define("VW", split.vector);
@@ -498,7 +497,7 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     add_parts(&part, c, columns, &e, split.splits)
 }
 
-/// Steps of a sum that a group should at least get.
+/// Minimum steps of a sum per group.
 const LEAST_PART: usize = 512;
 
 #[cfg(test)]
@@ -509,7 +508,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// Few columns are few rows of the transposed product, whichever way operands lie; long sums are shared out.
+    /// Tests that few columns run as few rows of the transposed product for all layouts of the operands, and that long sums are split.
     #[test]
     fn few_columns_by_the_kernels_of_few_rows() {
         let device = test_device().unwrap();

@@ -1,9 +1,9 @@
-//! Products by quantised rows in integers: activations are rounded to bytes, in groups of 32 with a scale, and codes are multiplied by codes.
-//! On processors one text serves a token and a whole prompt, because what it reads lies in panels of 16 rows
-//! ([`panels`](crate::quant::panels)); elsewhere rows are read as a file has them, and only few at a time are multiplied.
+//! Products by quantized rows in integers. Activations are rounded to bytes in groups of 32 with one scale, and codes are multiplied by codes. On
+//! CPUs one kernel serves single tokens and whole prompts, since its matrix is stored in panels of 16 rows ([`panels`](crate::quant::panels)). On
+//! other devices, rows are read in the order of a file, and only a few are multiplied at a time.
 //!
-//! The row of A that a group of 32 belongs to loses at most 1/254 of the group's largest element. Formats with scales of 256 elements use
-//! the same groups.
+//! Rounding changes an activation by at most 1/254 of the largest element of its group of 32. Formats with scales of 256 elements use the same
+//! groups.
 
 mod planes;
 
@@ -19,28 +19,28 @@ use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::pocl::ByteProducts;
 
-/// Processors with AVX-512 VNNI, where the driver's compiler passes x86 instructions on.
+/// CPUs with AVX-512 VNNI, if the driver's compiler accepts x86 instructions.
 static VNNI: Kernel = Kernel::new("matmul_int8_avx512_vnni", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
     .choose(FORMAT, texts)
     .options(|_| "-DDOT=1")
     .requires(|device| ByteProducts::Avx512Vnni.run_on(device));
 
-/// Those with AVX-VNNI.
+/// CPUs with AVX-VNNI.
 static VNNI_256: Kernel = Kernel::new("matmul_int8_avx_vnni", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
     .choose(FORMAT, texts)
     .options(|_| "-DDOT=2")
     .requires(|device| ByteProducts::AvxVnni.run_on(device));
 
-/// Those with AVX2.
+/// CPUs with AVX2.
 static AVX2: Kernel = Kernel::new("matmul_int8_avx2", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
     .choose(FORMAT, texts)
     .options(|_| "-DDOT=3")
     .requires(|device| ByteProducts::Avx2.run_on(device));
 
-/// Processors.
+/// All CPUs, in plain C.
 static PANELS: Kernel = Kernel::new("matmul_int8_panels", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
     .choose(FORMAT, texts)
@@ -55,21 +55,22 @@ static GROUPS: Kernel = Kernel::new("matmul_int8", cl_file!("matmul_int8.cl"))
 
 const TEXTS: &[&str] = &[ENDS[0], ENDS[1], CODES[0], CODES[1], CODES[2]];
 
-/// The smallest group of [`GROUPS`].
+/// Minimum group size of [`GROUPS`].
 const LEAST_GROUP: usize = 128;
-/// Rows that [`GROUPS`] takes at most.
+/// Maximum number of rows in [`GROUPS`].
 const MOST_ROWS: usize = 8;
-/// Bytes of A in local memory of a GPU's group.
+/// Bytes of A in local memory of a group on GPUs.
 const STAGED: usize = 12 << 10;
 
-/// Products by blocks, [`Request`].
+/// Products by quantized blocks, [`Request`].
 struct Products;
 type Algorithm = algorithms::Algorithm<Products>;
 
-/// `c = act(norm(a) b + bias) (* value) (+ residual)`, b of blocks. `c` begins at an element of its tensor and has rows so far apart.
+/// The problem `c = act(norm(a) b + bias) (* value) (+ residual)`, with b in blocks. `c` starts at its tensor's offset, its rows are `row_stride`
+/// apart.
 pub(in crate::ops::matmul) struct Request<'a> {
     pub c: &'a Tensor,
-    /// Elements from the start of one row of C to that of the next.
+    /// Stride of C's rows in elements.
     pub row_stride: usize,
     pub p: &'a Problem,
     pub fused: &'a Fused<'a>,
@@ -80,11 +81,11 @@ impl Request<'_> {
     fn device(&self) -> &Device {
         self.c.device()
     }
-    /// Columns of C.
+    /// Returns the number of columns of C.
     fn columns(&self) -> usize {
         self.p.n / self.fused.parts()
     }
-    /// Bytes of B.
+    /// Returns the bytes of B.
     fn bytes(&self) -> usize {
         self.p.n * self.p.b.col_stride
     }
@@ -117,10 +118,10 @@ impl Job for Products {
     }
 }
 
-/// Elements whose multiples an offset is compared with: 16 bytes of the narrowest type, and more.
+/// Alignment in elements that offsets are classified by: at least 16 bytes in the narrowest type.
 const ALIGNED: usize = 64;
 
-/// What the choice of a row depends on.
+/// Properties of a request that the choice of an algorithm depends on.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Signature {
     sizes: [usize; 4],
@@ -180,19 +181,19 @@ static MODEL: Model = Model {
     name: "matmul_int8",
     constants: &[
         Constant::new("launch_us", "a launch", 10.0).cpu(4.4),
-        Constant::new("bytes_per_us", "what memory brings of B", 2e5).cpu(3e4),
+        Constant::new("bytes_per_us", "bytes of B read from memory", 2e5).cpu(3e4),
         Constant::new("products_per_us", "multiply-adds in plain C", 1e6).cpu(4e4),
     ],
 };
 
-/// B is read once for a few rows; arithmetic takes over for more of them.
+/// Estimates one read of B for few rows; for more rows, arithmetic dominates.
 fn estimate(r: &Request<'_>, faster: f64) -> f64 {
     let [launch, bandwidth, products] = MODEL.on(r.device());
     let all = (r.p.m * r.p.n * r.p.k) as f64;
     launch + (r.bytes() as f64 / bandwidth).max(all / (products * faster))
 }
 
-/// 0 for one matrix, 1 for one of a stack by row, 2 for rows sorted by matrix.
+/// Returns 0 for one matrix, 1 for a stack with a matrix per row, 2 for rows sorted by matrix.
 fn stack_kind(fused: &Fused<'_>) -> usize {
     match fused.stack {
         None => 0,
@@ -205,7 +206,7 @@ fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.activations != Activations::Int8 => Err("float activations"),
         () if r.p.m == 0 || r.columns() == 0 || r.p.k == 0 || r.p.batch() != 1 => {
-            Err("several products, or an empty one")
+            Err("requires a single non-empty product")
         }
         () => Ok(()),
     }
@@ -214,11 +215,11 @@ fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
 fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     match () {
-        () if r.stored.order != BlockOrder::Panels => Err("rows as a file has them"),
-        () if stack_kind(r.fused) == 1 => Err("rows that are not sorted by matrix"),
-        () if stack_kind(r.fused) == 2 && !r.p.n.is_multiple_of(PANEL) => Err("matrices of no whole panels"),
+        () if r.stored.order != BlockOrder::Panels => Err("the matrix is not stored in panels"),
+        () if stack_kind(r.fused) == 1 => Err("the rows are not sorted by matrix"),
+        () if stack_kind(r.fused) == 2 && !r.p.n.is_multiple_of(PANEL) => Err("matrices of partial panels"),
         () if local_bytes(r.p.k, r.p.m.min(tile(&VNNI))).iter().sum::<usize>() > room => {
-            Err("longer rows than local memory holds")
+            Err("a row does not fit in local memory")
         }
         () => supports_any(r),
     }
@@ -226,14 +227,14 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
 
 fn supports_rows(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
-        () if r.stored.order == BlockOrder::Panels => Err("rows in panels"),
-        () if stack_kind(r.fused) == 2 => Err("rows sorted by matrix"),
+        () if r.stored.order == BlockOrder::Panels => Err("the matrix is stored in panels"),
+        () if stack_kind(r.fused) == 2 => Err("the rows are sorted by matrix"),
         () if r.fused.rows(r.p.m)[0] > MOST_ROWS => Err("more than 8 rows"),
         () => supports_any(r),
     }
 }
 
-/// Does it by the best row of the table; `false` where none takes it.
+/// Runs the best algorithm of the table. Returns `false` if none supports the request.
 pub(in crate::ops::matmul) fn run(r: &Request<'_>) -> Result<bool> {
     match ALGORITHMS.iter().any(|row| MATMUL_INT8.takes(row, r)) {
         true => MATMUL_INT8.run(r).map(|()| true),
@@ -241,18 +242,18 @@ pub(in crate::ops::matmul) fn run(r: &Request<'_>) -> Result<bool> {
     }
 }
 
-/// Rows of A that a processor multiplies at a time, at most: their sums and those of a group are registers. In plain C products of bytes take more of
-/// them.
+/// Returns the maximum number of rows of A that a CPU multiplies at a time. Their sums and those of a group are in registers. In plain C, products
+/// of bytes use more registers.
 fn tile(kernel: &Kernel) -> usize {
     if std::ptr::eq(kernel, &raw const VNNI) { 8 } else { 2 }
 }
 
-/// Local memory of a row as floats, and of `tile` rows as bytes with their scales and sums.
+/// Returns the local memory of one row as floats, and of `tile` rows as bytes with their scales and sums.
 fn local_bytes(k: usize, tile: usize) -> [usize; 2] {
     [4 * k, tile * (k + k / 32 * 4 + k / 16 * 4)]
 }
 
-/// a, b, bias, c and the defines of all texts.
+/// Binds a, b, bias and c, and sets the defines of all kernels.
 fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<'static>> {
     let Request { c, p, fused, stored, .. } = r;
     let launch = kernel.launch("matmul_int8").define("DTYPE", c.dtype().code()).define("M", rows);
@@ -269,7 +270,7 @@ fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<
 
 fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
     let (p, n) = (r.p, r.columns());
-    // Rows that a matrix has, about, and those of the launch's second dimension.
+    // Average rows per matrix, and groups in the second dimension of the launch.
     let (rows, matrices) = match r.fused.stack {
         Some(Stack::Sorted { groups, .. }) => (p.m.div_ceil(groups.experts.max(1)), groups.experts + 1),
         _ => (p.m, 1),
@@ -277,7 +278,7 @@ fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
     let tile = rows.min(tile(kernel));
     let units = r.device().capabilities().compute_units.max(1) as usize;
     let all = n.div_ceil(PANEL);
-    // Every group rounds A for itself: for many rows fewer groups pay.
+    // Every group rounds A separately, so fewer groups are better for many rows.
     let most = if rows > tile { 2 * units } else { 4 * units };
     let wanted = (r.bytes() * rows.min(4) / LEAST_SHARE).clamp(1, most).min(all);
     let per = all.div_ceil(wanted) * PANEL;
@@ -289,7 +290,7 @@ fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
     finish(launch, r.fused)?.groups3([n.div_ceil(per), matrices, 1]).run()
 }
 
-/// Bytes of a matrix that a processor's work-group should at least get.
+/// Minimum bytes of a matrix for a CPU work-group.
 const LEAST_SHARE: usize = 16 << 10;
 
 fn groups(r: &Request<'_>) -> Result<()> {
@@ -297,7 +298,7 @@ fn groups(r: &Request<'_>) -> Result<()> {
     let [m, rows] = r.fused.rows(p.m);
     let units = device.capabilities().compute_units.max(1) as usize;
     let wg = Tuning::value(device, &GROUPS, 0, "WG").min(largest_group(device));
-    // Items that share a line: as few as leave every unit two groups, while each has 32 elements.
+    // Number of items that share a line: the smallest with two groups per unit. Each item has at least 32 elements.
     let mut share = 8;
     while share < wg && 2 * share * 32 <= p.k && (share < 32 || n * share < 2 * units * wg) {
         share *= 2;
@@ -314,7 +315,7 @@ fn groups(r: &Request<'_>) -> Result<()> {
     finish(launch, r.fused)?.groups3([most, rows, 1]).run()
 }
 
-/// Whether small products of whole numbers are exact: codes that are multiplied as they are, and codes that are looked up. See
+/// Checks that small products of integers are exact, both for codes that are multiplied directly and for codes that are looked up. See
 /// [`Tuning::proven`].
 fn proven(device: &Device, kernel: &'static Kernel) -> bool {
     Tuning::of(device).proven(device, kernel, || {
@@ -325,10 +326,10 @@ fn proven(device: &Device, kernel: &'static Kernel) -> bool {
     })
 }
 
-/// One product (3, 64) x (64, 21) of blocks of this scale, an f16.
+/// Computes one product (3, 64) x (64, 21) of blocks with this scale, an f16.
 fn small(device: &Device, kernel: &'static Kernel, format: &'static Format, scale: u16) -> Result<()> {
     let [m, n, k] = [3, 21, 64];
-    // The largest is 127 in every group: activations are their own codes.
+    // The largest element is 127 in every group, so activations equal their codes.
     let x: Vec<f32> =
         (0..m * k).map(|i| if i % 32 == 5 { 127.0 } else { (i * 29 % 255) as f32 - 127.0 }).collect();
     let codes = format.bytes - 2;

@@ -1,16 +1,16 @@
-/* Matrix product in f32 on the tensor cores of NVIDIA's sm_90, with f32's own accuracy, by bf16x3 emulation (include/bf16x3.cl):
- * C = alpha A B + (bias | 0) + (C | 0).
+/* Matrix product in f32 on NVIDIA's sm_90 tensor cores with f32's accuracy, by bf16x3 emulation (include/bf16x3.cl): C = alpha A B + (bias | 0)
+ * + (C | 0).
  *
- * Each BK steps of the sum start from zero on the tensor cores and are added to the result's registers by f32 units. A NaN stays one. An
- * infinity may become a NaN, as a part of the other factor that is zero meets it. Parts below 1e-38, those of numbers below 1e-33, count as
- * zeros.
+ * For each BK steps, the tensor cores start a new sum from zero, and f32 units add it to the result's registers. A NaN stays a NaN. An infinity
+ * may become a NaN, because it may be multiplied by a part of the other factor that is zero. Parts below 1e-38, which are those of numbers below
+ * 1e-33, are treated as zeros.
  *
- * bf16x3_planes cuts both operands up and lays them out as the products read them: blocks of SIDE rows and BK steps, three planes each.
- * Rows and steps outside are zeros. Blocks of a row follow each other along k.
+ * bf16x3_planes splits both operands and stores them in the order in which the products read them: blocks of SIDE rows and BK steps, three
+ * planes each. Rows and steps outside are zeros. Blocks of a row are consecutive along k.
  *
- * matmul_bf16x3: one group a multiprocessor walks the tiles of C, SIDE by SIDE. One item of its first warpgroup, the producer, copies the
- * blocks of a step of A and B into a ring of STAGES local buffers (include/sm90.cl); two consumer warpgroups multiply from there, 64 rows
- * each. Two sets of registers alternate: while one is filled the other is added.
+ * matmul_bf16x3: one group per multiprocessor processes the tiles of C, SIDE by SIDE. One item of its first warpgroup, the producer, copies the
+ * blocks of a step of A and B into a ring of STAGES local buffers (include/sm90.cl). Two consumer warpgroups multiply from there, 64 rows each.
+ * Two sets of registers alternate: one is filled while the other is added.
  *
  *   local memory    (A | B) 0 | (A | B) 1 | ... STAGES | barriers
  *   producer        block 0 -> block 1 -> block 2 -> ...
@@ -22,14 +22,14 @@
  *   empty          -      2       consumers, once products have read it     the producer, before the next copies
  *   LAST_OF + c    2, 3   128     the items of consumer c: its part is in memory; then, which part was the last
  *
- * Sums: sum[4j + {0, 1}] of lane l of warp w in a consumer lies in row 16 w + l / 4, columns 8j + 2 (l % 4) + {0, 1}; {2, 3} eight rows below.
+ * Sums: sum[4j + {0, 1}] of lane l of warp w in a consumer is in row 16 w + l / 4, columns 8j + 2 (l % 4) + {0, 1}; {2, 3} is eight rows below.
  *
- * The first `full` tiles are summed by a group each; of the `tail`, `splits` items of work sum a part of k each into `part`. With flag 4 the
- * warpgroup that finds that all others of its 64 rows are done adds those up, its own too, in their order; else matmul_tile_sum does.
+ * One group sums each of the first `full` tiles. For the `tail` tiles, `splits` items of work each sum a part of k into `part`. With flag 4, the
+ * last warpgroup to finish among those with the same 64 rows adds all their parts in order, including its own; otherwise matmul_tile_sum does.
  *
- * Design: CUTLASS's persistent warp-specialised kernels for Hopper; split-K with a workspace.
- * Ceiling: a sixth of the bf16 peak, 165 TFLOP/s on an H200; f32 units have 60 there. Reached: 126 in a GPT-2 step, with the cuts 113 at
- * 4096 x 4096 x 4096, where f32 units make 45; bf16x3_planes 3.3 TB/s.
+ * Design: CUTLASS's persistent warp-specialized kernels for Hopper; split-K with a workspace.
+ * Ceiling: a sixth of the bf16 peak, 165 TFLOP/s on an H200; f32 units have 60 there. Reached: 126 in a GPT-2 step; 113 including the split into
+ * planes at 4096 x 4096 x 4096, where f32 units reach 45; bf16x3_planes 3.3 TB/s.
  *
  * bf16x3_planes
  * a b       float: A (m, k) and B transposed (n, k), at a_off and b_off, elements rs apart along rows and cs along k.
@@ -39,13 +39,13 @@
  *
  * matmul_bf16x3
  * a b       planes of A (M, K) and of B transposed (N, K).
- * bias c    float (N), (M, N); flags 1: C is added to, 2: bias is, 4: above.
+ * bias c    float (N), (M, N); flags 1: adds to C, 2: adds the bias, 4: see above.
  * part      float (splits, tail, SIDE, SIDE).
- * tickets     int, with flag 4: two for each tile of the tail, 0 before and after.
+ * tickets   int, with flag 4: two per tile of the tail, 0 before and after.
  * m n       sizes; steps, blocks of BK steps, even.
- * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items.
+ * Groups    the number of multiprocessors, or of items of work if that is smaller; 384 items each.
  *
- * Defines: DTYPE 2; PAIRS 1 where n and C's start are even, so that two neighbours are stored at once.
+ * Defines: DTYPE 2; PAIRS 1 if n and C's start are even, so that two adjacent elements can be stored at once.
  */
 #define UNROLL _Pragma("unroll")
 #define SIDE 128
@@ -64,11 +64,11 @@
 #define PAIRS 1
 #endif
 
-/* 64 rows, number `piece`, and BK steps of x. */
+/* Splits 64 rows, block number `piece`, and BK steps of x into planes. */
 INLINE void cut_rows(__global const float *x, __global uint4 *planes, long off, int rows, int k, long row_stride, long k_stride,
                             int four, int piece) {
   const int item = get_local_id(0), along_k = k_stride == 1;
-  /* Neighbours read neighbours, and write eight rows or more of 16 bytes. */
+  /* Adjacent items read adjacent elements, and write 16 bytes in each of eight or more rows. */
   const int in_row = along_k ? item / 4 : item % 64, eight = along_k ? item % 4 : item / 64;
   const int row = piece * 64 + in_row, step = get_group_id(0) * BK + eight * 8;
   const long at = off + row * row_stride + step * k_stride;
@@ -96,7 +96,7 @@ __kernel void bf16x3_planes(__global const float *a, __global const float *b, __
   else cut_rows(b, b_planes, b_off, n, k, b_rs, b_cs, fours & 2, piece - halves);
 }
 
-/* 8 bytes where `inside`, without a branch, which would part the warp. */
+/* Stores 8 bytes if `inside`, without a branch, which would diverge the warp. */
 INLINE void store8(__global float *to, int inside, float2 v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(v.x), "f"(v.y) : "memory");
@@ -108,15 +108,15 @@ INLINE float2 load8(__global const float *from, int inside) {
   return (float2)(x, y);
 }
 
-/* What another multiprocessor wrote: from the cache that all share. */
+/* Loads what another multiprocessor wrote, from the shared L2 cache. */
 INLINE void part_load(float *v, __global const float *from) {
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(from) : "memory");
 }
 
-/* A sum that stays where it is written, between what fills `v` and what fills it again. */
+/* Adds at this point in the program: the assembler may not move it past the instructions that fill `v`. */
 INLINE void add_now(float *sum, float v) { asm volatile("add.f32 %0, %0, %1;" : "+f"(*sum) : "f"(v)); }
 
-/* A product's arguments. */
+/* Arguments of a product. */
 typedef struct {
   __global const float *bias;
   __global float *c, *part;
@@ -124,7 +124,7 @@ typedef struct {
   int m, n, steps, full, tail, splits, flags;
   float alpha;
 } Product;
-/* Item of work w: its tile in the order of matmul_tile, its part of k in pairs of blocks. */
+/* Item of work w: its tile in the order of matmul_tile, and its part of k in blocks (an even number). */
 typedef struct {
   int row, column, slot, first, count;
 } Work;
@@ -164,10 +164,10 @@ INLINE void produce(const Place *at, const Product *p, int works, __global const
   }
 }
 
-/* Plane of A, and of B, of product p: 3 1, 1 3, 2 2, 2 1, 1 2, 1 1. */
+/* Planes of A and B in product p, as parts of A and B: 3 1, 1 3, 2 2, 2 1, 1 2, 1 1. */
 #define OF_A(p) (0x001102 >> (p) * 4 & 15)
 #define OF_B(p) (0x010120 >> (p) * 4 & 15)
-/* c = A B of the blocks at a0 and b0, in units of 16 bytes. Committed, not waited for. */
+/* Issues c = A B of the blocks at a0 and b0, in units of 16 bytes, and commits it without waiting. */
 INLINE void multiply(float *c, uint a0, uint b0) {
   const ulong cores = CORES(128, SIDE * 16);
   asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");
@@ -181,7 +181,7 @@ INLINE void add_block(float *sum, const float *c) {
   UNROLL for (int i = 0; i < 64; i++) add_now(&sum[i], c[i]);
 }
 
-/* An item of work's part into its place; whether this consumer's sums are whole afterwards, those of all parts in `sum`. */
+/* Stores an item's part at its place in `part`. Returns whether this consumer's sums are now complete; `sum` then holds the sum of all parts. */
 INLINE int add_parts(float *sum, float *scratch, const Place *at, const Product *p, const Work *work, int mine, int in_tile, int column0) {
   const int first = (get_local_id(0) & 127) == 0, tile = work->slot % p->tail;
   __global float *to = p->part + ((long)work->slot * SIDE + in_tile) * SIDE + column0;
@@ -210,7 +210,7 @@ INLINE int add_parts(float *sum, float *scratch, const Place *at, const Product 
   return 1;
 }
 
-/* Sums to C, with scale, bias and what C holds. */
+/* Stores sums to C, with scale, bias and the present contents of C. */
 INLINE void store_tile(const float *sum, const Product *p, const Work *work, int in_tile, int column0) {
   const int row = work->row * SIDE + in_tile;
   UNROLL for (int j = 0; j < 16; j++) {
@@ -232,7 +232,7 @@ INLINE void store_tile(const float *sum, const Product *p, const Work *work, int
   }
 }
 
-/* The items of work of consumer `mine`. */
+/* Processes the items of work of consumer `mine`. */
 INLINE void consume(const Place *at, const Product *p, int works, int mine) {
   const int item = get_local_id(0), lane = item & 31, warp = item >> 5 & 3, first = (item & 127) == 0, groups = get_num_groups(0);
   const int in_tile = mine * 64 + warp * 16 + lane / 4, column0 = lane % 4 * 2;

@@ -1,27 +1,27 @@
-/* Product of few rows for GPUs, where reading B is all that takes time: see matmul_gemv_ends.cl for what it computes.
+/* Product of few rows for GPUs, limited by reading B: matmul_gemv_ends.cl has the formula.
  *
- * A group keeps KC steps of A at a time as floats in local memory, normalised where that is asked for, and its items stream B past them in
- * vectors of 16 bytes, each byte once.
- * B_ALONG_K 1: LANES items share a line of B (a column), WG / LANES lines at a time, SIDE lines to each set of items.
- * B_ALONG_K 0: ACROSS items own VW neighbouring columns each, WG / ACROSS sets of items take every so many'th step of the sum.
- * The items' sums join in a fixed tree through local memory, so the same bits come on every run.
+ * A group keeps KC steps of A at a time as floats in local memory, normalized if requested. Its items stream B in vectors of 16 bytes and read
+ * each byte once.
+ * B_ALONG_K 1: LANES items share a line of B (a column), WG / LANES lines at a time, SIDE lines per set of items.
+ * B_ALONG_K 0: ACROSS items own VW adjacent columns each; the WG / ACROSS sets of items process the steps of the sum in turn.
+ * The items' sums are added in a fixed tree through local memory, so every run gives the same bits.
  *
  * a         T; element (i, k) at a_off + i*a_rs + k*a_cs
- * b         T; element (k, j) at b_off + k*b_rs + j*b_cs, b_rs or b_cs 1 as B_ALONG_K says
+ * b         T; element (k, j) at b_off + k*b_rs + j*b_cs; b_rs is 1 with B_ALONG_K 1, otherwise b_cs is 1
  * bias      T (N), or (2N) with GATED; read when flags has BIAS
  * c         T (M, N), dense
- * part      float (splits, M, N), elements where C has them: with SPLIT, where dimension 1 of the groups shares the sum out, k_part steps each.
- *           The epilogue is left to whoever adds the parts up: the last group of a block of columns with LAST, in order, else a launch.
+ * part      float (splits, M, N), elements in the order of C: with SPLIT. Dimension 1 of the groups splits the sum, k_part steps each.
+ *           The epilogue is applied where the parts are added: by the last group of a block of columns with LAST, in order, otherwise by a launch.
  * tickets   int, with LAST: one for each block of columns, 0 before and after.
  * gamma, beta  T (K), with NORM, and eps
  * residual  T (M, N), with RESIDUAL
- * Groups    any number in dimension 0, which take blocks of LINES columns in turn, and with LAST one each; WG items.
+ * Groups    any number in dimension 0, which process blocks of LINES columns in turn, with LAST one block each; WG items.
  *
- * Defines: those of matmul_gemv_ends.cl, LANES or ACROSS (powers of two), SIDE, KC (a multiple of VW), SPLIT, LAST (tickets.cl). ALIGNED_VECTORS where vectors of B start at
- * multiples of their size. Tuned: WG.
+ * Defines: those of matmul_gemv_ends.cl, LANES or ACROSS (powers of two), SIDE, KC (a multiple of VW), SPLIT, LAST (tickets.cl). ALIGNED_VECTORS
+ * if vectors of B start at multiples of their size. Tuned: WG.
  *
- * Design: a tall and skinny product bound by the reading of B (Chen et al. 2019, "TSM2").
- * Ceiling: B read once, the memory's bandwidth.
+ * Design: a tall and skinny product limited by reading B (Chen et al. 2019, "TSM2").
+ * Ceiling: memory bandwidth, with B read once.
  */
 #ifndef LANES
 #define LANES 32
@@ -59,7 +59,7 @@
 /* Elements of a row of A that an item stages. */
 #define STAGE_STEPS ((KC + WG - 1) / WG)
 #if !B_ALONG_K
-/* Rows whose sums join at a time, a power of two: as many as fit `red`, and as leave two items or more to each element. */
+/* Rows whose sums are added at a time, a power of two: as many as `red` holds and as leave two items or more per element. */
 #define LESS(a, b) ((a) < (b) ? (a) : (b))
 #define ROWS_AT_ONCE LESS(LESS(4096 / (WG * VW), WG / LINES), M == 1 ? 1 : M == 2 ? 2 : M <= 4 ? 4 : 8)
 #define ENDS_AT_ONCE (ROWS_AT_ONCE * LINES)
@@ -104,7 +104,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
   for (int n0 = get_group_id(0) * LINES; n0 < n; n0 += get_num_groups(0) * LINES) {
 #if B_ALONG_K
     FV acc[SUMS][M];
-    /* Lines past the end repeat the last one: their sums go nowhere. */
+    /* Lines past the end repeat the last one. Their sums are not stored. */
     __global const B_T *line[SUMS];
     UNROLL for (int s = 0; s < SUMS; ++s) line[s] = b + (min(n0 + set * SIDE + s % SIDE, n - 1) + s / SIDE * n) * b_cs;
 #else
@@ -118,7 +118,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
       const int kc = min(KC, k_last - k0);
       if (again || n0 == get_group_id(0) * LINES) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        /* All loads are on their way before the first is needed. */
+        /* All loads are issued before the first is needed. */
         float x[M][STAGE_STEPS];
         UNROLL for (int i = 0; i < M; ++i) {
           UNROLL for (int u = 0; u < STAGE_STEPS; ++u) {
@@ -178,7 +178,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
     }
 
 #if B_ALONG_K
-    /* The sums of a line's items, all lines and rows at a time. */
+    /* Adds the sums of a line's items, all lines and rows at a time. */
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL for (int s = 0; s < SUMS; ++s) {
       UNROLL for (int i = 0; i < M; ++i) red[(s * M + i) * WG + item] = sum_lanes(acc[s][i]);
@@ -190,13 +190,13 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    /* Item e ends line e % LINES of row e / LINES. */
+    /* Item e completes line e % LINES of row e / LINES. */
     for (int e = item; e < LINES * M; e += WG) {
       const int row = e / LINES, of = e % LINES, column = n0 + of;
       const float sum = red[(of % SIDE * M + row) * WG + of / SIDE * LANES];
       const float value = GATED ? red[((SUMS - SIDE + of % SIDE) * M + row) * WG + of / SIDE * LANES] : 0.0f;
 #else
-    /* Sums of ROWS_AT_ONCE rows through local memory: red[row][set][column]. Each of their elements is added up by WG / ENDS_AT_ONCE items. */
+    /* Adds the sums of ROWS_AT_ONCE rows through local memory, red[row][set][column]. WG / ENDS_AT_ONCE items add each element. */
     UNROLL for (int row0 = 0; row0 < M; row0 += ROWS_AT_ONCE) {
       float ends[PARTS];
       UNROLL for (int s = 0; s < SUMS; ++s) {

@@ -1,22 +1,22 @@
-/* What both texts of products with few rows share: sizes, and how a finished sum becomes an element of C.
+/* Shared parts of the kernels for products with few rows: sizes, and how a finished sum becomes an element of C.
  *
  *   C = act(alpha * norm(A) B + bias) (* value | + C | + residual),   A (M, K), B (K, N), C (M, N); sums in f32
  *
  * Defines: M rows of A and C, 1 to 16. B_ALONG_K 1: B's stride along k is 1 (its lines are columns), 0: along n.
- * NORM      0: A as it is, 1: root mean square norm of its rows (Zhang and Sennrich 2019), 2: layer norm (Ba et al. 2016).
+ * NORM      0: A unchanged, 1: root-mean-square norm of its rows (Zhang and Sennrich 2019), 2: layer norm (Ba et al. 2016).
  * UNIT      with NORM: the factor is 1 + gamma.
- * ACT       -1: none, else as in activation.cl. GATED 1: B has 2N columns, those of the gate and N further those of the value that
- *           the gate's activation is multiplied by; so does the bias.
+ * ACT       -1: no activation, otherwise as in activation.cl. GATED 1: B has 2N columns, N of the gate and N of the value; the result is the
+ *           activation of the gate times the value. The bias has 2N elements too.
  * RESIDUAL  1: residual (M, N) T, dense, is added last.
- * SWAPPED   1: the product is the transpose of the one that was asked for, whose few columns are rows here: element (i, j) lies at j*M + i of C,
- *           and the bias belongs to rows. Neither GATED nor ACT.
- * STACK     1: B is a stack of matrices (E, N, K), or (E, 2N, K) with GATED, whose lines lie along k; M is 1, and dimension 1 of the groups are
- *           the rows of C. Row r of C is row r / slots of A by matrix ids[r], zero where that is none of the `matrices` (E).
- * SORTED    1: B is such a stack, and rows are sorted by matrix: offsets (E + 1) are the first row of each and of those that are nobody's, which
- *           become zero; tiles (.., 2) are a matrix and the first of at most TILE_ROWS rows of it, or twice ~0. Row r of A is line
- *           lines_of_a[r] with GATHER 1, else line r.
- * QUANT     not 0: B's lines along k are rows of quantised blocks (quant/unpack.cl); strides and offset of B count bytes.
- * flags     ADD_C: C is added to. BIAS: bias is.
+ * SWAPPED   1: the product is the transpose of the requested one, whose few columns are rows here: element (i, j) is at j*M + i of C,
+ *           and the bias has one element per row. Neither GATED nor ACT.
+ * STACK     1: B is a stack of matrices (E, N, K), or (E, 2N, K) with GATED, with lines along k. M is 1, and dimension 1 of the groups
+ *           counts the rows of C. Row r of C is row r / slots of A times matrix ids[r], zero if ids[r] is not below `matrices` (E).
+ * SORTED    1: B is such a stack, and rows are sorted by matrix: offsets (E + 1) are the first row of each matrix, then the first row
+ *           without a matrix. Rows without one become zero; tiles (.., 2) are a matrix and the first of at most TILE_ROWS rows of it, or twice ~0.
+ *           Row r of A is line lines_of_a[r] with GATHER 1, otherwise line r.
+ * QUANT     not 0: B's lines along k are rows of quantized blocks (quant/unpack.cl); strides and offset of B are in bytes.
+ * flags     ADD_C: adds to C. BIAS: adds the bias.
  */
 #ifndef M
 #define M 1
@@ -53,7 +53,7 @@
 #endif
 #define AT(row, column) (SWAPPED ? (ulong)(column) * M + (row) : (ulong)(row) * n + (column))
 #define BIAS_OF(row, column) (SWAPPED ? (row) : (column))
-/* What B points to, and VW elements of one of its lines along k. */
+/* Element type of B, and loads of VW elements of one of its lines along k. */
 #if QUANT
 typedef uchar B_T;
 #define LINE(line, at) unpack((line), (at))
@@ -64,7 +64,7 @@ typedef T B_T;
 #define ADD_C 1
 #define BIAS 2
 #define UNROLL _Pragma("unroll")
-/* Sums of a line of C: one, or the gate's and the value's. */
+/* Sums per line of C: one, or those of the gate and the value. */
 #define PARTS (GATED ? 2 : 1)
 
 #if NORM == 2
@@ -102,13 +102,14 @@ typedef T B_T;
 #define RESIDUAL_OR_C c
 #endif
 
-/* sum / n, rounded about once: GPUs' division may be 2.5 ulp off, and a row of equal elements multiplies that by 1 / sqrt(eps). */
+/* Returns sum / n, rounded about once. Divisions on GPUs may be off by 2.5 ulp, and in a row of equal elements 1 / sqrt(eps) multiplies this
+ * error. */
 static inline float mean_of(float sum, float n) {
   const float mean = sum / n;
   return fma(fma(-mean, n, sum), 1.0f / n, mean);
 }
 
-/* The element of C that these sums make. */
+/* Returns the element of C for these sums. */
 #if ACT >= 0
 static inline AV activated(AV x) {
   AV slope;
@@ -119,7 +120,7 @@ static inline AV activated(AV x) {
 #endif
 
 #if WG == 1
-/* A row of A as floats, and where asked its norm. */
+/* Stages a row of A as floats and, if requested, applies its norm. */
 static inline void stage_row(__local float *row, __global const T *from, int k, long a_cs NORM_ARGS) {
   int j = 0;
   if (a_cs == 1) {
@@ -154,7 +155,7 @@ static inline void stage_row(__local float *row, __global const T *from, int k, 
 #define STAGE_ROW(row, from) stage_row(row, from, k, a_cs)
 #endif
 
-/* Elements `at` .. at + lanes - 1 of C, of columns `column` .., from their sums and, with GATED, those of the values. */
+/* Computes elements `at` .. at + lanes - 1 of C, of columns `column` .., from their sums and, with GATED, those of the values. */
 #define GET(p, i) (whole ? LDV(p, i) : load_part((p) + (i), lanes))
 #define END_VECTOR(sums, values, column, at, lanes)                      \
   do {                                                                   \
@@ -173,7 +174,7 @@ static inline void stage_row(__local float *row, __global const T *from, int k, 
     else store_part(c + (at), v, lanes);                                 \
   } while (0)
 #elif NORM
-/* Mean and factor of each row of A. */
+/* Computes mean and factor of each row of A. */
 static inline void measure(float *mean, float *by, __local float *scratch, __global const T *a, int k, long a_rs, long a_cs, float eps) {
   for (int i = 0; i < M; ++i) {
     __global const T *row = a + i * a_rs;
@@ -192,7 +193,7 @@ static inline void measure(float *mean, float *by, __local float *scratch, __glo
 }
 #endif
 
-/* Element (row, column) of C, which lies at `at`, from its sum and, with GATED, that of its value. */
+/* Stores element (row, column) of C, at `at`, from its sum and, with GATED, the sum of its value. */
 #define END_ELEMENT(sum, value, row, column, at)                                                          \
   do {                                                                                                    \
     float v = alpha * (sum);                                                                              \

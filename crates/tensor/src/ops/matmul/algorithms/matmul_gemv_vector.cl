@@ -1,11 +1,11 @@
-/* Product of few rows for CPUs, where B is read once and everything else is in cache: see matmul_gemv_ends.cl for what it computes.
+/* Product of few rows for CPUs. B is read once, and everything else stays in cache; matmul_gemv_ends.cl has the formula.
  *
- * One work-item is a work-group and owns `per` columns of C, in whole LINES. It keeps A in f32 in local memory, normalised where that
- * is asked for, and walks its columns LINES at a time: with B_ALONG_K four lines of B or fewer side by side, each along k; else vectors of
- * neighbouring columns in registers, k after k. The order of a sum depends on neither the number of groups nor that of cores.
+ * One work-item is a work-group and owns `per` columns of C, a multiple of LINES. It keeps A in f32 in local memory, normalized if requested. It
+ * processes LINES columns at a time: with B_ALONG_K up to four adjacent lines of B, each along k; otherwise vectors of adjacent columns in
+ * registers, one k after the other. The order of a sum depends on neither the number of groups nor the number of cores.
  *
  * a         T; element (i, k) at a_off + i*a_rs + k*a_cs
- * b         T; element (k, j) at b_off + k*b_rs + j*b_cs, b_rs or b_cs 1 as B_ALONG_K says
+ * b         T; element (k, j) at b_off + k*b_rs + j*b_cs; b_rs is 1 with B_ALONG_K 1, otherwise b_cs is 1
  * bias      T (N), or (2N) with GATED; read when flags has BIAS
  * c         T (M, N), dense
  * gamma, beta  T (K), with NORM, and eps
@@ -14,10 +14,10 @@
  * Groups    ceil(n / per), local size 1.
  *
  * Design: a matrix-vector product with a register block of rows, as BLIS's fused dotxf and axpyf (Van Zee and van de Geijn 2015).
- * Ceiling: B read once, the memory's bandwidth.
+ * Ceiling: memory bandwidth, with B read once.
  */
 #if B_ALONG_K
-/* Lines side by side, and vectors of each that are on their way: enough sums that additions overlap. */
+/* Lines processed together, and vectors of each that are being loaded: enough sums for additions to overlap. */
 #define SIDE (M == 1 ? 4 : M == 2 ? 2 : 1)
 #define STEPS (M == 1 ? 2 : M <= 4 ? 2 : 1)
 #define LINES 16
@@ -29,7 +29,7 @@
 #define SUMS (M * LINES)
 
 #if B_ALONG_K
-/* sums[i*LINES + j] of `side` lines from b on. */
+/* Computes sums[i*LINES + j] of `side` lines from b on. */
 __attribute__((always_inline)) static inline void sum_side(float *sums, __local const float *x, __global const B_T *b, int k, long b_cs,
                                                            const int side) {
   FV acc[M][SIDE][STEPS];
@@ -43,7 +43,7 @@ __attribute__((always_inline)) static inline void sum_side(float *sums, __local 
     UNROLL for (int i = 0; i < M; ++i) acc[i][j][(u) % STEPS] = fma(LDV_F32(x + (size_t)i * k + at + (u) * VW), w, acc[i][j][(u) % STEPS]); \
   }
 #if QUANT
-  /* Whole groups of 32: where the bits of each vector lie is known, and what they share is read once. */
+  /* Whole groups of 32: the bit positions of each vector are constants, and shared values are read once. */
   for (int group = 0; group < k / 32; ++group) {
     at = 32 * group;
     UNROLL for (int u = 0; u < 32 / VW; ++u) STEP_OF_SUM(u)
@@ -73,7 +73,7 @@ static inline void sum_lines(float *sums, __local const float *x, __global const
   for (; j < lines; ++j) sum_side(sums + j, x, b + j * b_cs, k, b_cs, 1);
 }
 #else
-/* sums[i*LINES + j] of `vectors` vectors of columns from b on. */
+/* Computes sums[i*LINES + j] of `vectors` vectors of columns from b on. */
 __attribute__((always_inline)) static inline void sum_vectors(float *sums, __local const float *x, __global const T *b, int k, long b_rs,
                                                               const int vectors) {
   FV acc[M][NV];

@@ -1,16 +1,17 @@
-/* Product of few rows by quantised rows for GPUs, in integers: activations are rounded to bytes as they are staged, and codes are multiplied
- * by codes. See matmul_gemv_ends.cl for what it computes besides, matmul_int8_panels.cl for the rounding.
+/* Product of few rows by quantized rows for GPUs, in integers. Activations are rounded to bytes while they are staged, and codes are multiplied
+ * by codes. matmul_gemv_ends.cl has the formula, matmul_int8_panels.cl the rounding.
  *
- * A group keeps KC steps of A at a time as bytes in local memory and streams B past them: LANES items share a line, and each takes groups
- * of 32 elements in turn. Of such a group the products are added exactly, as int; the items' sums join in a fixed tree.
+ * A group keeps KC steps of A at a time as bytes in local memory and streams B: LANES items share a line, and each processes groups of 32
+ * elements in turn. The products of such a group are added exactly, as int. The items' sums are added in a fixed tree.
  *
- * a, b, bias, c, gamma, beta, eps, residual  as in matmul_int8_panels.cl, but that B's lines are rows of blocks as a file has them, or in planes, from b_off on
- * Groups    any number, which take blocks of WG / LANES columns in turn; WG items.
+ * a, b, bias, c, gamma, beta, eps, residual  as in matmul_int8_panels.cl, except that B's lines are rows of blocks in a file's order, or in planes,
+ *           from b_off on
+ * Groups    any number, which process blocks of WG / LANES columns in turn; WG items.
  *
  * Defines: those of matmul_gemv_ends.cl and of quant/codes.cl; LANES a power of two; KC a multiple of BLOCK. Tuned: WG.
  *
- * Design: as matmul_gemv.cl, with dot products of four bytes.
- * Ceiling: B read once, the memory's bandwidth.
+ * Design: that of matmul_gemv.cl, with dot products of four bytes.
+ * Ceiling: memory bandwidth, with B read once.
  */
 #ifndef LANES
 #define LANES 32
@@ -21,7 +22,7 @@
 #define LINES (WG / LANES)
 #define GROUPS (KC / 32)
 
-/* What a group's sum begins with, or what its minimum is multiplied by. */
+/* Initial value of a group's sum, or the value that its minimum is multiplied by. */
 #if LOW
 typedef float START;
 #define STARTS(scale, sum) ((scale) * (float)(sum))
@@ -63,7 +64,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
 #endif
   for (int n0 = get_group_id(0) * LINES; n0 < n; n0 += get_num_groups(0) * LINES) {
     float acc[PARTS][M];
-    /* Lines past the end repeat the last one: their sums go nowhere. */
+    /* Lines past the end repeat the last one. Their sums are not stored. */
     __global const uchar *line[PARTS];
     UNROLL for (int s = 0; s < PARTS; ++s) {
       line[s] = b + (min(n0 + set, n - 1) + s * n) * b_cs;
@@ -75,11 +76,11 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int e = item; e < M * groups; e += WG) {
           const int i = e / groups, j = e % groups, at = k0 + 32 * j;
-          /* Sizes of floats are in the order of their bits, and NaNs are above all. */
+          /* Magnitudes of floats have the order of their bits, and NaNs are above all of them. */
           uint most = 0;
           for (int l = 0; l < 32; ++l) most = max(most, as_uint((float)(ELEMENT(i, at + l))) & 0x7fffffffu);
           const int finite = most < 0x7f800000u;
-          /* Below 2^-100 all is zero: the factor has to be finite. */
+          /* Below 2^-100 all elements become zero, since the factor must be finite. */
           const float top = finite && most >= 0x0d800000u ? as_float(most) : 0.0f;
           const float factor = top > 0.0f ? 127.0f / top : 0.0f, scale = finite ? top / 127.0f : NAN;
           d[i * GROUPS + j] = scale;
@@ -88,7 +89,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
             for (int w = h * (8 / HALVES); w < (h + 1) * (8 / HALVES); ++w) {
               uint four = 0;
               UNROLL for (int l = 0; l < 4; ++l) {
-                /* The bits of 3 * 2^22 + x are those of 3 * 2^22 plus x, rounded to even. */
+                /* The bits of the float 3 * 2^22 + x are those of 3 * 2^22, plus x rounded to the nearest even integer. */
                 const float x = finite ? ELEMENT(i, at + 4 * w + l) : 0.0f;
                 const int q = as_int(fma(x, factor, 12582912.0f)) - 0x4b400000;
                 sum += q;
@@ -134,7 +135,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
         }
       }
     }
-    /* The sums of a line's items, all lines and rows at a time. */
+    /* Adds the sums of a line's items, all lines and rows at a time. */
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL for (int s = 0; s < PARTS; ++s) {
       UNROLL for (int i = 0; i < M; ++i) red[(s * M + i) * WG + item] = acc[s][i];

@@ -1,52 +1,52 @@
-/* Product by quantised rows for CPUs, in integers: activations are rounded to bytes as they are staged, and codes are multiplied by codes.
- * See matmul_gemv_ends.cl for what it computes besides.
+/* Product by quantized rows for CPUs, in integers. Activations are rounded to bytes while they are staged, and codes are multiplied by codes.
+ * matmul_gemv_ends.cl has the formula.
  *
- * One work-item is a work-group and owns `per` columns of C, whole panels of 16. It takes M rows of A at a time: each is normalised where
- * that is asked for and rounded in groups of 32, x = d * q with q = round(x / d), d = max |x| / 127 (Jacob et al. 2018); then every panel is
- * read once for all of them. A lane is a column: nothing is added across lanes, and the order of a sum depends neither on M nor on the
- * number of groups. Of a group of 32 the products of codes are added exactly, as int.
+ * One work-item is a work-group and owns `per` columns of C, in whole panels of 16. It processes M rows of A at a time. Each row is normalized
+ * if requested and rounded in groups of 32, x = d * q with q = round(x / d), d = max |x| / 127 (Jacob et al. 2018). Then every panel is read
+ * once for all of them. A lane is a column: nothing is added across lanes, and the order of a sum depends neither on M nor on the number of
+ * groups. The products of codes in a group of 32 are added exactly, as int.
  *
  * a         T; element (i, k) at a_off + i*a_rs + k*a_cs, `rows` rows; a NaN or an infinity makes the results of its row NaN
  * b         panels of blocks (quant/panels.rs); a line has b_cs bytes
  * bias      T (N), or (2N) with GATED; read when flags has BIAS
  * c         T; element (i, j) at c_off + i*c_rs + j
  * gamma, beta  T (K), with NORM, and eps
- * residual  T, with RESIDUAL, where c is
+ * residual  T, with RESIDUAL, at the positions of c
  * row       local, K floats
  * xs        local, M * (K bytes, K / 32 floats, K / SUB ints)
- * Groups    ceil(n / per), local size 1. With SORTED matrices have whole panels, and there are E + 1 groups in dimension 1, each with the rows of a
- *           matrix; the last one has those that are nobody's.
+ * Groups    ceil(n / per), local size 1. With SORTED, matrices have whole panels. Dimension 1 then has E + 1 groups, each with the rows of a
+ *           matrix; the last one has the rows without a matrix.
  *
  * Defines: those of matmul_gemv_ends.cl and of quant/codes.cl, with PANELS 1 and VW 16.
  *
  * Design: lanes of columns, as a register block of BLIS (Van Zee and van de Geijn 2015), with dot products of four bytes.
- * Ceiling: B read once for M rows, the memory's bandwidth.
+ * Ceiling: memory bandwidth, with B read once for M rows.
  */
 
-/* Bytes that memory is asked for before they are read. */
+/* Distance of prefetches, in bytes. */
 #define DISTANCE 8192
 
-/* What a group's sum begins with, or what its minimum is multiplied by. */
+/* Initial value of a group's sum, or the value that its minimum is multiplied by. */
 #if LOW
 typedef float START;
 #else
 typedef int START;
 #endif
 
-/* A row's K elements as codes, their scales and the sums of the codes. */
+/* Rounds a row's K elements to codes, and computes the scales and the sums of the codes. */
 static inline void round_row(__local char *codes, __local float *d, __local START *start, __local const float *row, int k) {
   for (int j = 0; j < k / 32; ++j) {
     const float16 u = vload16(0, row + 32 * j), v = vload16(0, row + 32 * j + 16);
-    /* Sizes of floats are in the order of their bits, and NaNs are above all. */
+    /* Magnitudes of floats have the order of their bits, and NaNs are above all of them. */
     const uint16 both = max(as_uint16(u) & 0x7fffffffu, as_uint16(v) & 0x7fffffffu);
     const uint8 eight = max(both.lo, both.hi);
     const uint4 four = max(eight.lo, eight.hi);
     const uint most = max(max(four.x, four.y), max(four.z, four.w));
     const int finite = most < 0x7f800000u;
-    /* Below 2^-100 all is zero: the factor has to be finite. */
+    /* Below 2^-100 all elements become zero, since the factor must be finite. */
     const float top = finite && most >= 0x0d800000u ? as_float(most) : 0.0f;
     const float by = top > 0.0f ? 127.0f / top : 0.0f;
-    /* The bits of 3 * 2^22 + x are those of 3 * 2^22 plus x, rounded to even. */
+    /* The bits of the float 3 * 2^22 + x are those of 3 * 2^22, plus x rounded to the nearest even integer. */
     const int16 p = as_int16(fma(finite ? u : (float16)(0.0f), (float16)(by), (float16)(12582912.0f))) - 0x4b400000;
     const int16 q = as_int16(fma(finite ? v : (float16)(0.0f), (float16)(by), (float16)(12582912.0f))) - 0x4b400000;
     *(__local char16 *)(codes + 32 * j) = convert_char16(p);
@@ -70,18 +70,18 @@ static inline void round_row(__local char *codes, __local float *d, __local STAR
   }
 }
 
-/* acc[i] = the sums of 16 columns for row i. */
+/* Computes acc[i], the sums of 16 columns for row i. */
 __attribute__((always_inline)) static inline void sum_panel(F *acc, __local const char *xs, __local const float *d, __local const START *start,
                                                             BLOCK_AT b, int k) {
   UNROLL for (int i = 0; i < M; ++i) acc[i] = (F)(0.0f);
   for (int block = 0; block < k / BLOCK; ++block, b += PANEL_ROWS * BYTES) {
-    /* Farther than processors fetch by themselves. */
+    /* Prefetches farther ahead than hardware prefetchers do. */
     UNROLL for (int line = 0; line < PANEL_ROWS * BYTES; line += 64) AHEAD(b + DISTANCE + line);
 #if BLOCK == 32
     const int g = 0, j = block;
     {
 #elif M == 1
-    /* The groups of a block side by side: where the bits of each lie is known. */
+    /* Processes the groups of a block together, so that bit positions are constants. */
     UNROLL for (int g = 0; g < BLOCK / 32; ++g) {
       const int j = block * (BLOCK / 32) + g;
 #else
@@ -135,7 +135,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void matmul_int8(
 #endif
   for (int row0 = row_first; row0 < rows; row0 += M) {
     for (int i = 0; i < M; ++i) {
-      /* Rows past the end repeat the last one: their sums go nowhere. */
+      /* Rows past the end repeat the last one. Their sums are not stored. */
       STAGE_ROW(row, a + a_off + LINE_OF_A(min(row0 + i, rows - 1)) * a_rs);
       round_row(xs + (size_t)i * k, d + i * k / 32, start + i * k / SUB, row, k);
     }
@@ -143,7 +143,7 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void matmul_int8(
       F sums[M];
       sum_panel(sums, xs, d, start, b + n0 * b_cs, k);
 #if GATED
-      /* The values' columns begin in a panel of their own only where N is whole panels. */
+      /* The values' columns start at the first column of a panel only if N is a multiple of a panel. */
       const int value0 = n + n0, within = value0 % PANEL_ROWS;
       F values[M];
       sum_panel(values, xs, d, start, b + (value0 - within) * b_cs, k);

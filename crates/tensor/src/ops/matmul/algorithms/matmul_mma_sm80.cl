@@ -1,15 +1,15 @@
-/* Matrix product for NVIDIA from sm_80 on, through instructions that the driver's compiler takes as they are (mma.sync, ldmatrix,
- * cp.async): C[z] = alpha * A[z] B[z] + (bias | 0) + (C[z] | 0), batch z, sums in f32. f16 and bf16 as they are; f32 rounded to
- * tf32, which has ten bits of mantissa.
+/* Matrix product for NVIDIA from sm_80 on, through instructions that the driver's compiler supports (mma.sync, ldmatrix, cp.async): C[z] = alpha
+ * * A[z] B[z] + (bias | 0) + (C[z] | 0), batch z, sums in f32. f16 and bf16 are used unchanged; f32 is rounded to tf32, which has ten bits of
+ * mantissa.
  *
- * A work-group of four warps owns a tile of 128 by 128 of C, a warp 64 by 64. Blocks of 64 bytes along k by 128 rows or columns
- * are copied to a ring of three local buffers without passing registers; what lies outside arrives as zeros. Chunks of 16 bytes
- * are exchanged within a row (16-bit and K-major: by ldmatrix's eight rows), so that reads meet no bank twice. Fragments
- * of the next step are read while this one is multiplied.
+ * A work-group of four warps owns a tile of 128 by 128 of C, a warp 64 by 64. Blocks of 64 bytes along k by 128 rows or columns are copied to a
+ * ring of three local buffers, bypassing registers; elements outside of a matrix are read as zeros. Chunks of 16 bytes are permuted within a row
+ * (for 16-bit and K-major operands: by ldmatrix's eight rows) to avoid bank conflicts. Fragments of the next step are read while this one is
+ * multiplied.
  *
- * Arguments, groups and splits are those of matmul_tile.cl, whose matmul_parts_sum adds the parts up. Copies take operands whose
- * lines and batches start at multiples of 16 bytes (A_ALIGNED, B_ALIGNED); others pass registers, element by element. C_ALIGNED: so do
- * the rows of C. f32 is even.
+ * Arguments, groups and splits are those of matmul_tile.cl, whose matmul_parts_sum adds the parts. Operands whose lines and batches start at
+ * multiples of 16 bytes (A_ALIGNED, B_ALIGNED) are copied so. Others are loaded through registers and shifted. C_ALIGNED: the rows of C are
+ * aligned too. f32 is always aligned.
  *
  * Measured in an earlier form on an H200 (bf16): 0.65 of cuBLAS, 410 to 450 TFLOP/s at 4096.
  *
@@ -51,7 +51,7 @@
 #define C_ALIGNED 1
 #endif
 
-/* Places of chunk c of line or step r. */
+/* Positions of chunk c of line or step r. */
 #define ALONG(r, c) ((c) ^ ((r) >> 1 & 3))
 #if DTYPE == 0
 #define ACROSS(r, c) ((c) ^ ((r) & 3) << 1)
@@ -59,12 +59,12 @@
 #define ACROSS(r, c) ((c) ^ ((r) & 7))
 #endif
 
-/* `bytes` of 16, the rest zeros. */
+/* Copies `bytes` of 16 bytes and fills the rest with zeros. */
 static inline void copy16(uint to, __global const T *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-/* The same from anywhere: the one or two whole chunks that hold those bytes, pushed together. A whole chunk lies in one page with
- * the part of it that belongs to the matrix. */
+/* Loads the same from any address: reads the one or two whole chunks that hold those bytes, and shifts them. A whole chunk is in the same page
+ * as the part of it that belongs to the matrix. */
 static inline uint4 gather16(__global const T *from, int bytes) {
   const int off = (int)((ulong)from & 15);
   __global const uint4 *chunk = (__global const uint4 *)((ulong)from - off);
@@ -84,31 +84,31 @@ static inline uint4 gather16(__global const T *from, int bytes) {
 static inline void keep16(uint to, uint4 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
-/* An operand as the items of a group bring it to local memory, four chunks of a block each: `from` is where an item's first chunk lies, and
- * walks on from block to block. */
+/* An operand as a group's items load it to local memory, four chunks of a block each: `from` points to an item's first chunk and advances from
+ * block to block. */
 typedef struct {
   __global const T *from;
   long line_stride, k_stride;
-  int line0, lines; /* the tile's first line, of so many */
+  int line0, lines; /* the tile's first line, and the operand's number of lines */
   int along_k, aligned;
 } Operand;
 /* Line and step of an item's first chunk. */
 static inline int line_of(int item, int along_k) { return along_k ? item >> 2 : item % CHUNKS * LANES; }
 static inline int step_of(int item, int along_k) { return along_k ? (item & 3) * LANES : item / CHUNKS; }
-/* Where in the tile an item's chunk i goes. */
+/* Returns the position of an item's chunk i in the tile. */
 static inline uint place(uint tile, int item, int i, int along_k) {
   const int row = item / CHUNKS + i * (ITEMS / CHUNKS);
   return tile + (along_k ? ((item >> 2) + i * 32) * 64 + (ALONG(item >> 2, item & 3) << 4)
                          : row * (CHUNKS * 16) + (ACROSS(row, item % CHUNKS) << 4));
 }
-/* How many bytes of that chunk lie inside the operand, of which `left` steps are left. */
+/* Returns the bytes of that chunk inside the operand, which has `left` more steps. */
 static inline int inside(const Operand *x, int item, int i, int left) {
   const int line = x->line0 + (item >> 2) + i * 32, step = item / CHUNKS + i * (ITEMS / CHUNKS);
   const int there = x->along_k ? line < x->lines : step < left;
   const int elements = x->along_k ? left - step_of(item, 1) : x->lines - x->line0 - line_of(item, 0);
   return there ? min(max(elements * SIZE, 0), 16) : 0;
 }
-/* An item's part of the next block on its way to the tile. */
+/* Starts loading an item's part of the next block to the tile. */
 static inline void send(Operand *x, uint tile, int item, int left) {
   const long apart = x->along_k ? 32 * x->line_stride : (ITEMS / CHUNKS) * x->k_stride;
   if (x->aligned) {
@@ -138,7 +138,7 @@ static inline uint local4(uint at) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
 }
-/* Rounded to tf32, to nearest. */
+/* Rounds to tf32, to nearest. */
 static inline void round4(uint *r) {
 #if DTYPE == 0
   UNROLL for (int i = 0; i < 4; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r[i]) : "f"(as_float(r[i])));
@@ -150,8 +150,8 @@ static inline void multiply(float *c, const uint *a, uint b0, uint b1) {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* The fragment of A of 16 rows from `row` on, and of B of 16 columns from `col` on, of step kk of two in the block at `tile`. An item
- * has, for A, rows g and g + 8 at k t and t + 4 (words of 4 bytes, so pairs of 16-bit elements); for B, columns g and g + 8. */
+/* Loads fragments of the block at `tile`, step kk of two: A for 16 rows from `row` on, B for 16 columns from `col` on. An item has, for A, rows
+ * g and g + 8 at k t and t + 4 (words of 4 bytes, so pairs of 16-bit elements); for B, columns g and g + 8. */
 static inline void fragment_a(uint *r, uint tile, int row, int kk, int lane) {
 #if A_ALONG_K
   const int line = lane & 15;
@@ -180,13 +180,13 @@ static inline void fragment_b(uint *r, uint tile, int col, int kk, int lane) {
 #endif
   round4(r);
 }
-/* Those of a warp, four of each operand, of half `kk` of the block at `at`. */
+/* Loads a warp's fragments, four of each operand, of half `kk` of the block at `at`. */
 static inline void fragments(uint (*a)[4], uint (*b)[4], uint at, int row0, int col0, int kk, int lane) {
   UNROLL for (int i = 0; i < 4; ++i) fragment_a(a[i], at, row0 + i * 16, kk, lane);
   UNROLL for (int j = 0; j < 4; ++j) fragment_b(b[j], at + TILE_BYTES, col0 + j * 16, kk, lane);
 }
 
-/* Two neighbours of a row of C. */
+/* Computes two adjacent elements of a row of C. */
 static inline float2 finish(__global const T *c, __global const T *bias, int column, float2 v, float alpha, int flags) {
   v *= alpha;
   if (flags & BIAS) v += (float2)(LD(bias, column), LD(bias, column + 1));
@@ -288,7 +288,7 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
 #endif
       }
 #if DTYPE != 0 && C_ALIGNED
-      /* Four items have two columns each of four times eight; afterwards each has eight neighbours. */
+      /* Four items have two columns each of four times eight. After the exchange, each has eight adjacent elements. */
       uint p = swap_u(t & 1 ? v[0] : v[1], 1), q = swap_u(t & 1 ? v[2] : v[3], 1);
       if (t & 1) v[0] = p, v[2] = q;
       else v[1] = p, v[3] = q;

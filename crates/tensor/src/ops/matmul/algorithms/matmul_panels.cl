@@ -1,8 +1,8 @@
-/* Panels of matrix products on CPUs: copies of blocks into local memory (on a CPU: cache) in the order in which the innermost loop reads
- * them, and that loop. A register tile is MR rows by NV vectors; a panel of A has MR neighbours, one of B NR.
+/* Panels of matrix products on CPUs: blocks are copied into local memory (on a CPU: cache) in the order in which the innermost loop reads them.
+ * A register tile is MR rows by NV vectors; a panel of A is MR adjacent rows, a panel of B NR adjacent columns.
  *
  * Design: packing and micro-kernel of Goto and van de Geijn 2008.
- * Defines: MR, NV, KC, MC, NC as matmul_vector.cl says.
+ * Defines: MR, NV, KC, MC, NC of matmul_vector.cl.
  */
 #ifndef MR
 #define MR 6
@@ -21,12 +21,12 @@
 #endif
 #define NR (VW * NV)
 #define KU 4 /* steps of the sum unrolled */
-#define KP 8 /* rows copied side by side: enough to use whole lines and pages of a matrix whose k is strided */
+#define KP 8 /* rows copied together: enough to use whole lines and pages of a matrix whose k is strided */
 #define UNROLL _Pragma("unroll")
 /* Panel widths must reach the loops as constants. */
 #define ALWAYS_INLINE __attribute__((always_inline)) static inline
 
-/* Four or two neighbours, anywhere. Halves pass through an aligned private vector, as in the prelude. */
+/* Loads four or two adjacent elements at any address. 16-bit floats go through an aligned private vector, as in the prelude. */
 #if DTYPE == 0
 #define LD4(p, i) vload4(0, (p) + (i))
 #define LD2(p, i) vload2(0, (p) + (i))
@@ -58,7 +58,7 @@ static inline float2 f16_load2(__global const half *p) {
 #define WARM(p)
 #endif
 
-/* Rows of w neighbours in unit stride (k strided): dst[(j*kc + k*w) + v] = src[j + v + k*ks], KP rows at a time. */
+/* Packs rows of w adjacent elements with unit stride (k strided): dst[(j*kc + k*w) + v] = src[j + v + k*ks], KP rows at a time. */
 ALWAYS_INLINE void pack_rows(__local float *dst, __global const T *src, const int w, int full, int kc, long ks) {
   for (int k0 = 0; k0 < kc; k0 += KP) {
     const int k1 = min(kc, k0 + KP);
@@ -78,7 +78,7 @@ ALWAYS_INLINE void pack_rows(__local float *dst, __global const T *src, const in
   }
 }
 
-/* One panel of w neighbours that lie rs apart, each with unit stride along k: 4 x 4 transposes. Returns how many k it did. */
+/* Packs one panel of w lines rs apart, each with unit stride along k, by 4 x 4 transposes. Returns the number of k steps done. */
 ALWAYS_INLINE int pack_transposed(__local float *dst, __global const T *src, const int w, int kc, long rs) {
   int k = 0;
   for (; k + 4 <= kc; k += 4) {
@@ -99,7 +99,7 @@ ALWAYS_INLINE int pack_transposed(__local float *dst, __global const T *src, con
   return k;
 }
 
-/* n lines of kc into panels of w: dst[(j*kc + k*w) + v] = src[(j + v)*rs + k*ks] for j in steps of w, zero past n. */
+/* Packs n lines of kc into panels of w: dst[(j*kc + k*w) + v] = src[(j + v)*rs + k*ks] for j in steps of w, zero past n. */
 ALWAYS_INLINE void pack(__local float *dst, __global const T *src, const int w, int n, int kc, long rs, long ks) {
   const int full = n / w * w;
   int done = 0;
@@ -116,7 +116,7 @@ ALWAYS_INLINE void pack(__local float *dst, __global const T *src, const int w, 
   }
 }
 
-/* acc += A(0..MR, 0..kc) B(0..kc, 0..NR), B a packed panel. A_AT(i, u) reads row i, step u; A_NEXT moves on. */
+/* Computes acc += A(0..MR, 0..kc) B(0..kc, 0..NR); B is a packed panel. A_AT(i, u) reads row i, step u; A_NEXT advances. */
 #define STEP(A_AT, u)                                                            \
   {                                                                              \
     FV b_[NV];                                                                   \

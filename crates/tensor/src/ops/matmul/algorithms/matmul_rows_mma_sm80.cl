@@ -1,38 +1,40 @@
-/* Product of some rows of A by the lines of B on tensor cores, where B lies along k: a step of several texts, a short prompt, any product with a
- * thin side. B is of T, or of quantised rows in planes (quant/planes.cl).
+/* Product of few rows of A by the lines of B on tensor cores, with B along k: a decoding step of several texts, a short prompt, any product with
+ * few rows or few columns. B is of T, or of quantized rows in planes (quant/planes.cl).
  *
  *   C = act(alpha * A B + bias) (* value) (+ C) (+ residual),   A (M, K), B (K, N), C (M, N); sums in f32
  *
- * With SORTED each tile of rows has a matrix of its own (matmul_gemv_ends.cl). B is the first operand of mma.sync.m16n8k16, A the second, so a tile is 16 columns of C by 8 rows. A warp has TILES tiles of columns (with
- * GATED of 8 gates and their 8 values) and all ROWS rows of A; ACROSS warps stand side by side along the columns, and the WARPS / ACROSS sets of
- * them take every so many'th chunk of 128 steps. Dimension 2 of the groups shares the sum out further.
+ * With SORTED each tile of rows has its own matrix (matmul_gemv_ends.cl). B is the first operand of mma.sync.m16n8k16 and A the second, so a
+ * tile is 16 columns of C by 8 rows. A warp has TILES tiles of columns (with GATED of 8 gates and their 8 values) and all ROWS rows of A. ACROSS
+ * warps are adjacent along the columns. The WARPS / ACROSS sets of them process chunks of 128 steps in turn. Dimension 2 of the groups splits
+ * the sum further.
  *
- * A goes through local memory, SLICE chunks at a time, in the order in which lanes read it. In a chunk lane t of a quad holds 32 steps of each of
- * its columns, eight pieces of four; which steps the slots of an instruction are makes no difference as long as both operands agree:
+ * A goes through local memory, SLICE chunks at a time, in the order in which lanes read it. In a chunk, lane t of a quad holds 32 steps of each
+ * of its columns, in eight pieces of four. The mapping of steps to an instruction's slots is free as long as both operands agree:
  *
  *   instruction s of a chunk, lane t: slots 2t, 2t + 1, 2t + 8, 2t + 9     are steps
  *     of planes (lane t has group t of 32 steps whole: one scale)          32 t + 4 s .. 32 t + 4 s + 3
  *     of T (a quad reads 64 bytes that follow each other)                  32 (s / 2) + 8 t + 4 (s % 2) .. + 3
  *
- * Quantised weights become T in registers. Of f16 they are 64 times as large, so that scales of small ones are not subnormal.
- * PIPELINED: a chunk of B is on its way to registers while the one before is multiplied, where sums leave room for it. Prefetches to the L2 cache
- * four chunks ahead made products 20 to 30 % slower on an H200; so did a ring of chunks of A with a barrier for each.
+ * Quantized weights become T in registers. In f16 they are 64 times as large, so that scales of small weights are not subnormal. PIPELINED: a
+ * chunk of B is loaded to registers while the one before is multiplied, if the sums leave enough registers. Prefetches to the L2 cache four
+ * chunks ahead made products 20 to 30 % slower on an H200. A ring of chunks of A with a barrier for each had the same effect.
  *
- * a         T; row i begins at a_off + i*a_rs, a multiple of 8 elements
- * b         lines b_rs bytes apart from byte b_off on, both multiples of 16; with GATED the values' behind the gates'
- * bias      T (N), or (2N) with GATED; read when flags has BIAS. With SWAPPED of as many elements as A has rows.
+ * a         T; row i starts at a_off + i*a_rs, a multiple of 8 elements
+ * b         lines b_rs bytes apart from byte b_off on, both multiples of 16; with GATED the values' lines follow the gates'
+ * bias      T (N), or (2N) with GATED; read when flags has BIAS. With SWAPPED it has one element per row of A.
  * c         T; element (i, j) at c_off + i*c_rs + j*c_cs
- * part      float (splits, 1 + GATED, M, N), with SPLIT: sums of k_part steps. The last group of a tile adds them up, in order.
- * residual  T, elements where C has them, with RESIDUAL
+ * part      float (splits, 1 + GATED, M, N), with SPLIT: sums of k_part steps. The last group of a tile adds them in order.
+ * residual  T, elements at the positions of C, with RESIDUAL
  * tickets   int, with SPLIT: one for each tile of C, 0 before and after
  * Groups    dimension 0: ceil(m / ROWS) of rows, 1: ceil(n / LINES) of columns, 2: splits, of k_part steps each, a multiple of 128; 32 WARPS
- *           items. K is a multiple of 8, of planes one of 128. With SORTED dimension 0 counts parts of ROWS rows of tiles, and nothing is split.
+ *           items. K is a multiple of 8, with planes of 128. With SORTED, dimension 0 counts parts of ROWS rows of tiles, and nothing is split.
  *
- * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT. Needs NVIDIA_CC of 80 or more.
- * QUANT 1: B is quantised, in planes of FORMAT; 0: it is of T.
+ * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT. Needs an
+ * NVIDIA_CC of 80 or more.
+ * QUANT 1: B is quantized, in planes of FORMAT; 0: it is of T.
  *
- * Design: products of weights that are dequantised in registers, as Marlin (Frantar et al. 2024); split-K with tickets (tickets.cl).
- * Ceiling: B read once for each ROWS rows, the memory's bandwidth.
+ * Design: products of weights that are dequantized in registers, as in Marlin (Frantar et al. 2024); split-K with tickets (tickets.cl).
+ * Ceiling: memory bandwidth, with B read once for each ROWS rows.
  */
 #ifndef SPLIT
 #define SPLIT 0
@@ -42,22 +44,22 @@
 #endif
 #define WARPS 8
 #define SETS (WARPS / ACROSS)
-/* Columns of a warp, of C and of tiles, and columns of C of a group. */
+/* Columns of a warp's tiles and of C, and columns of C per group. */
 #define TILED (16 * TILES)
 #define COLUMNS (GATED ? TILED / 2 : TILED)
 #define LINES (ACROSS * COLUMNS)
 #define N_TILES (ROWS / 8)
-/* Where the sum of a column of C is among those of tiles; its value's is 8 further. */
+/* Position of the sum of a column of C among those of tiles; its value's sum is 8 further. */
 #define TILED_OF(column) (GATED ? (column) / 8 * 16 + (column) % 8 : (column))
 /* Chunks of A in local memory: 32 KB. */
 #define SLICE (128 / ROWS)
-/* Pieces of 8 elements that an item brings there, and how many at a time: they are registers beside the sums. */
+/* Pieces of 8 elements that an item loads to local memory, and the number at a time, which must fit in registers together with the sums. */
 #define PIECES 8
 #define AT_ONCE (ROWS > 16 ? 4 : 8)
-/* An item's row and chunk, beyond those of its first piece, of its piece e: 16 rows at a time, or several chunks. */
+/* Row and chunk of an item's piece e, relative to its first piece: 16 rows at a time, or several chunks. */
 #define ROW_OF(e) (ROWS > 16 ? 16 * ((e) % (ROWS / 16)) : 0)
 #define CHUNK_OF(e) (ROWS > 16 ? (e) / (ROWS / 16) : (e) * (16 / ROWS))
-/* Sums of a set of warps in local memory: ROWS rows so far apart. */
+/* Sums of a set of warps in local memory: ROWS rows, PITCH apart. */
 #define PITCH (ACROSS * TILED + 1)
 #if SPLIT
 #define TICKETS_ARG , __global int *tickets
@@ -85,7 +87,7 @@ static inline uint twice(float x) {
   asm("{.reg .f16 h;\n cvt.rn.f16.f32 h, %1;\n mov.b32 %0, {h, h};}" : "=r"(r) : "f"(x));
   return r;
 }
-/* Four codes as elements: 1024 + code has the code in its last bits. */
+/* Converts four codes to elements: 1024 + code has the code in its low bits. */
 static inline uint2 elements(uint codes, uint scale, uint offset) {
   uint2 r;
   const uint from = SIGNED_CODES ? 0x64806480u : 0x64006400u, bytes = SIGNED_CODES ? codes ^ 0x80808080u : codes;
@@ -113,7 +115,7 @@ static inline uint2 elements(uint codes, float scale, float offset) {
 typedef float Factor;
 #define FACTOR(x) (x)
 #endif
-/* What lane t has of a chunk of a line: its codes, and the factors of both halves. */
+/* Lane t's part of a chunk of a line: its codes, and the factors of both halves. */
 typedef struct {
   uint4 first, second;
   Factor scale[2], offset;
@@ -192,7 +194,7 @@ __kernel __attribute__((reqd_work_group_size(32 * WARPS, 1, 1))) void matmul_row
   const int chunks = (k_last + 127) / 128;
   const int piece = item % 16, row_0 = item / 16 % ROWS, chunk_0 = item / 16 / ROWS;
   __local uint4 *to = xs + ((chunk_0 * 4 + Q_OF(piece)) * N_TILES + row_0 / 8) * 32 + row_0 % 8 * 4 + T_OF(piece);
-  /* The rows of A that the item brings. */
+  /* The rows of A that the item loads. */
   __global const T *row_of_a[ROWS > 16 ? ROWS / 16 : 1];
   UNROLL for (int i = 0; i < (ROWS > 16 ? ROWS / 16 : 1); ++i) {
     const int row = m0 + row_0 + 16 * i;

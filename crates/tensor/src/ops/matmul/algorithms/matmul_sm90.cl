@@ -1,34 +1,34 @@
-/* Instructions of sm_90 that the matrix product is made of, as functions: copies of blocks, exchanges between lanes, guarded
- * loads and stores. Barriers, rings and pairs are in include/sm90.cl. Numbers of type uint are addresses in local memory.
+/* Instructions of sm_90 for matrix products, as functions: copies of blocks, exchanges between lanes, guarded loads and stores. Barriers, rings
+ * and pairs are in include/sm90.cl. Values of type uint are addresses in local memory.
  */
 /* Copies the block at column x, row y of a matrix to local memory; `bar` counts its bytes. */
 INLINE void fetch(uint to, ulong map, int x, int y, uint bar) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
-/* The same with `bar` told how many bytes will come. */
+/* Copies the same, and adds `bytes` to the bytes that `bar` expects. */
 INLINE void ask(uint to, ulong map, int x, int y, uint bar, uint bytes) {
   mbar_expect(bar, bytes);
   fetch(to, map, x, y, bar);
 }
-/* Copies a block the other way; what lies outside of the matrix is left out. One lane sends all of a warp's. */
+/* Copies a block from local to global memory; elements outside of the matrix are skipped. One lane sends all blocks of a warp. */
 INLINE void send(ulong map, int x, int y, uint from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n\tcp.async.bulk.commit_group;"
                ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
 }
-/* Waits until of the blocks that this lane sent all but the last `n` have left local memory. */
+/* Waits until all but the last `n` blocks that this lane sent have left local memory. */
 #define BOXES_LEFT(n) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(n) : "memory")
-/* What this work-item wrote to local memory is seen by copies that begin after the next barrier. */
+/* Makes this work-item's writes to local memory visible to copies that begin after the next barrier. */
 INLINE void box_written(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/* get_local_id(0), asked for again instead of being kept. */
+/* Returns get_local_id(0), read again so that it does not occupy a register. */
 INLINE uint local_id(void) {
   uint id;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
   return id;
 }
 INLINE void warp_sync(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
-/* Four matrices of 8 by 8 16-bit elements as wgmma leaves its sums: a lane holds two neighbours of row lane / 4 of each; lane l
- * names where row l % 8 of matrix l / 8 lies, 16 bytes. */
+/* Loads four matrices of 8 by 8 16-bit elements in the order of wgmma's sums: a lane holds two adjacent elements of row lane / 4 of each. Lane l
+ * passes the address of row l % 8 of matrix l / 8, 16 bytes. */
 INLINE void matrices_load(uint *v, uint row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(row) : "memory");
@@ -37,12 +37,12 @@ INLINE void matrices_store(uint row, const uint *v) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                ::"r"(row), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
-/* 16 bytes where `inside`; without a branch, which would part the warp. */
+/* Stores 16 bytes if `inside`, without a branch, which would diverge the warp. */
 INLINE void store16(__global T *to, int inside, const uint *v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"
                ::"l"(to), "r"(inside), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
-/* Volatile, so that they stay where they were written: registers are short. Zeros outside. */
+/* Loads that are volatile, so that they stay in program order: registers are scarce. Returns zeros outside. */
 INLINE uint load_word(__global const T *from, int inside) {
   uint v;
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.b32 %0, 0;\n\t@p ld.global.nc.b32 %0, [%1];\n\t}"
@@ -59,7 +59,7 @@ INLINE uint4 load16(__global const T *from, int inside) {
 INLINE void store_word(__global T *to, int inside, uint v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.b32 [%0], %2;\n\t}" ::"l"(to), "r"(inside), "r"(v) : "memory");
 }
-/* Two neighbours that begin anywhere, of which `left` lie inside. */
+/* Loads two adjacent elements at any address, of which `left` are inside. */
 INLINE uint load_ones(__global const T *from, int left) {
   uint v;
   asm volatile("{\n\t.reg .pred p;\n\t.reg .b16 low, high;\n\tmov.b16 low, 0;\n\tmov.b16 high, 0;\n\tsetp.gt.s32 p, %2, 0;\n\t"
@@ -72,7 +72,7 @@ INLINE void store_ones(__global T *to, int left, uint v) {
                "@p st.global.b16 [%0], low;\n\tsetp.gt.s32 p, %1, 1;\n\t@p st.global.b16 [%0 + 2], high;\n\t}"
                ::"l"(to), "r"(left), "r"(v) : "memory");
 }
-/* An address of which the compiler knows no bits: where it sees that adding an offset carries nothing, it makes that an `or`, which the
+/* Hides an address from the compiler's bit analysis. If the compiler sees that an offset causes no carry, it adds it by `or`, which the
  * assembler does not fold into loads. */
 INLINE uint opaque(uint at) {
   asm("" : "+r"(at));
@@ -83,7 +83,7 @@ INLINE uint local4(uint at) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
 }
-/* Four lanes hold four pairs each of four vectors of eight; afterwards each lane holds one vector, or the other way round. */
+/* Four lanes hold four pairs each of four vectors of eight. After the exchange, each lane holds one vector, or the other way round. */
 INLINE void exchange(uint *v, int quad) {
   uint low = quad & 1 ? v[0] : v[1], high = quad & 1 ? v[2] : v[3];
   low = swap_u(low, 1), high = swap_u(high, 1);
@@ -102,7 +102,7 @@ INLINE void add8(__global float *to, int inside, float a, float b) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p red.relaxed.gpu.global.add.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
 }
-/* Sums on their way between multiprocessors: through the L2 only. */
+/* Stores and loads partial sums for other multiprocessors, through the L2 cache only. */
 INLINE void part_store(__global float *to, float a, float b, float c, float d) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }

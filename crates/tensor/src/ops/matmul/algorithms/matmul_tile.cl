@@ -1,37 +1,36 @@
 /* Matrix product for GPUs: C[z] = alpha * A[z] B[z] + (bias | 0) + (C[z] | 0), batch z, sums in f32.
  *
- * A work-group owns a tile of BM by BN of one batch of C, a work-item TM by TN of it in registers. BK steps of the sum at a time go
- * through two local buffers: while one is multiplied, the next is on its way from memory in registers. Work-groups walk C in
- * bands of 8 tile rows, so that those running together share rows of A and columns of B in the cache. Local memory is read
- * (TM + TN) / (TM TN) times a multiplication, so 8 by 8 an item is what small tiles need too: SLICES sets of items own the same
- * tile then, take BK steps in turn, and their sums join in a fixed tree.
+ * A work-group owns a tile of BM by BN of one batch of C, a work-item TM by TN of it in registers. BK steps of the sum at a time go through two
+ * local buffers: while one is multiplied, the next is loaded from memory to registers. Work-groups process C in bands of 8 tile rows, so that
+ * concurrent groups share rows of A and columns of B in the cache. Local memory is read (TM + TN) / (TM TN) times per multiplication, so small
+ * tiles need 8 by 8 per item too. SLICES sets of items then own the same tile and process BK steps in turn. Their sums are added in a fixed
+ * tree.
  *
- * Tiles rarely fill a device evenly. The first `full` are summed by a group each; groups share those of the `tail`, each
- * summing its part of k into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run.
- * With LAST (NVIDIA from sm_70 on) there is no second launch: the group that finds that all others of its tile are done adds the
- * parts up, its own too, in the same order.
+ * Tiles rarely fill a device evenly. One group sums each of the first `full` tiles. Several groups share each of the `tail` tiles, each sums its
+ * part of k into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run. With LAST (NVIDIA from sm_70
+ * on), no second launch is needed: the last group of a tile to finish adds the parts, including its own, in the same order.
  *
- * With ASYNC (NVIDIA from sm_80 on, f32) copies go from memory to local memory without registers (cp.async), STAGES - 1 blocks
- * ahead; elements outside the matrices arrive as zeros.
+ * With ASYNC (NVIDIA from sm_80 on, f32), copies go from memory to local memory without registers (cp.async), STAGES - 1 blocks ahead; elements
+ * outside the matrices are read as zeros.
  *
  * a, b      T; element (i, j) of batch (z0, z1) at off + z0*s0 + z1*s1 + i*rs + j*cs, any strides.
  * bias      T (N), read when flags has BIAS.
- * c         T (Z, M, N), dense. With ADD_C it is added to.
- * part      float (splits, tail, BM, BN), written when there is a tail.
- * tickets     int, with LAST: one for each tile of the tail, 0 before and after.
- * m n k z1  sizes; z1 is the inner batch count. k_part: steps of the sum a split does, in whole BK.
+ * c         T (Z, M, N), dense. With ADD_C, the product is added to it.
+ * part      float (splits, tail, BM, BN), written if there is a tail.
+ * tickets   int, with LAST: one for each tile of the tail, 0 before and after.
+ * m n k z1  sizes; z1 is the inner batch count. k_part: steps of the sum per split, a multiple of BK.
  * Groups    full + tail * splits of WG = SLICES * (BM / TM) * (BN / TN) items. matmul_tile_sum: items over tail * BM * BN / 4.
  *
- * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of A or B with stride 1 is k (it decides who reads what, so that
- * neighbours read neighbours); VA, VB 4 where 4 elements along that axis can be read at once: its size, all other strides
- * and the start are multiples of 4, else 1. BM, BN, TM, TN in fours. WHOLE_TILES (with ASYNC): tiles and slices divide m, n, k.
- * LAST 0 or 1. SLICES a power of two; a split's steps are a multiple of BK * SLICES.
+ * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of A or B with stride 1 is k (this selects the mapping of items, so that adjacent items read
+ * adjacent elements); VA, VB 4 if 4 elements along that axis can be read at once: its size, all other strides and the start are multiples of 4,
+ * otherwise 1. BM, BN, TM, TN multiples of 4. WHOLE_TILES (with ASYNC): tiles and slices divide m, n, k. LAST 0 or 1. SLICES a power of two; a
+ * split's steps are a multiple of BK * SLICES.
  * Tuned: BK.
  *
- * Design: "Efficient GEMM in CUDA" (CUTLASS): tiles of groups and of registers, double buffering, rasterisation by bands, split-K for the last
+ * Design: "Efficient GEMM in CUDA" (CUTLASS): tiles of groups and of registers, double buffering, rasterization by bands, split-K for the last
  * tiles; SLICES is its sliced-K.
- * Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of cuBLAS) at 4096
- * in its form with asynchronous copies; a step of a tile of 64 by 64 takes 31 ns, 0.59 of the ceiling.
+ * Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of cuBLAS) at 4096 in its form
+ * with asynchronous copies; a step of a tile of 64 by 64 takes 31 ns, 0.59 of the ceiling.
  */
 #ifndef A_ALONG_K
 #define A_ALONG_K 1
@@ -83,11 +82,11 @@
 #define TY (BM / TM)
 #define ITEMS (TX * TY)
 #define BAND 8
-/* Transposing writes go down columns: padding spreads them over the banks. */
+/* Transposed writes go down columns. The padding avoids bank conflicts. */
 #define LDA (BM + 4 * A_ALONG_K)
 #define LDB (BN + 4 * B_ALONG_K)
 #define UNROLL _Pragma("unroll")
-/* A generated epilogue: what C becomes instead of the sum, by tree_v and tree_1, which read and write TREE_PARAMETERS. VW is 4 then. */
+/* A generated epilogue: tree_v and tree_1 compute C's elements from the sums; they read and write TREE_PARAMETERS. VW is 4 then. */
 #ifdef TREE
 #define TREE_FIRST(v) ((v).s0)
 #define WARM(p)
@@ -101,8 +100,8 @@ TREE
 #define TREE_1(v, row, column) (v)
 #endif
 
-/* One BK slice of an operand, as far as ITEMS items read it: each NEXT_x vectors of V_x.
- * x: A or B; SIDE: BM or BN; line: m or n of the first row or column; lines: their number. */
+/* One BK slice of an operand, as ITEMS items read it: each item reads NEXT_x vectors of V_x elements. x: A or B; SIDE: BM or BN; line: m or n of
+ * the first row or column; lines: their number. */
 #define VECTORS(SIDE, V) ((SIDE) * BK / (V) / ITEMS)
 #define LINE_OF(e, SIDE, V, ALONG_K) ((ALONG_K) ? (e) / (BK / (V)) : (e) % ((SIDE) / (V)) * (V))
 #define STEP_OF(e, SIDE, V, ALONG_K) ((ALONG_K) ? (e) % (BK / (V)) * (V) : (e) / ((SIDE) / (V)))
@@ -154,14 +153,14 @@ typedef float VecB;
   KEEP_X(as(s), LDA, next_a, BM, VA, A_ALONG_K)                                                               \
   KEEP_X(bs(s), LDB, next_b, BN, VB, B_ALONG_K)
 
-/* Where tile `index` of all batches starts: x the batch, y its first row, z its first column. */
+/* Returns the position of tile `index` of all batches: x the batch, y its first row, z its first column. */
 static inline int3 place_of(int index, int m, int n) {
   const int rows = (m + BM - 1) / BM, columns = (n + BN - 1) / BN, tile = index % (rows * columns);
   const int band = tile / (BAND * columns), within = tile % (BAND * columns), high = min(rows - band * BAND, BAND);
   return (int3)(index / (rows * columns), (band * BAND + within % high) * BM, within / high * BN);
 }
 
-/* Four neighbours of a finished row, as far as they lie in C: the epilogue of both kernels. `before`: rows of the batches before. */
+/* Stores four adjacent elements of a finished row, within C's edges: the epilogue of both kernels. `before`: rows of the previous batches. */
 static inline void finish(__global T *c, __global const T *bias, ulong row, int n, int column, float4 sum, float alpha,
                           int flags, ulong before TREE_PARAMETERS) {
   float v[4] = {alpha * sum.x, alpha * sum.y, alpha * sum.z, alpha * sum.w};
@@ -182,7 +181,7 @@ static inline void finish(__global T *c, __global const T *bias, ulong row, int 
 }
 
 #if LAST
-/* Quarters of a tile's rows that an item adds up, and parts of which it has those on their way. */
+/* Vectors of four that an item adds per part, and the parts that it loads at once. */
 #define EACH (BM * BN / 4 / (ITEMS * SLICES))
 #define AT_ONCE (EACH < 16 ? 16 / EACH : 1)
 #endif
@@ -206,7 +205,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   const long z = origin.x;
   a += a_off + z / z1 * a_s0 + z % z1 * a_s1;
   b += b_off + z / z1 * b_s0 + z % z1 * b_s1;
-  /* 32 neighbours own 4 x 8 places: few distinct addresses a read, so local memory broadcasts. */
+  /* 32 adjacent items own 4 x 8 positions. A read then has few distinct addresses, which local memory broadcasts. */
   const int w = item / 32, l = item % 32;
   const int ty = w / (TX / 8) * 4 + l / 8, tx = w % (TX / 8) * 8 + l % 8;
 
@@ -325,7 +324,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   if (!is_last) return;
   float4 sum[EACH];
   UNROLL for (int e = 0; e < EACH; ++e) sum[e] = (float4)(0.0f);
-  /* Enough at once that the waits of one are those of all. */
+  /* Loads several parts at once, so that their latencies overlap. */
   parts += get_local_id(0) * 4;
   for (int first = 0; first < splits; first += AT_ONCE) {
     float4 v[AT_ONCE][EACH];
@@ -344,7 +343,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
 #endif
 }
 
-/* The tail's tiles from the parts of their sums, added in the order of k. */
+/* Adds the parts of the tail's tiles in the order of k. */
 __kernel void matmul_tile_sum(__global const float *restrict part, __global const T *restrict bias, __global T *restrict c,
                               int m, int n, int full, int tail, int splits, float alpha, int flags TREE_PARAMETERS) {
   const int at = get_global_id(0), tile = at / (BM * BN / 4), row = at / (BN / 4) % BM, column = at % (BN / 4) * 4;
@@ -357,7 +356,7 @@ __kernel void matmul_tile_sum(__global const float *restrict part, __global cons
   finish(c + (long)origin.x * m * n, bias, origin.y + row, n, origin.z + column, sum, alpha, flags, (ulong)origin.x * m TREE_ARGUMENTS);
 }
 
-/* C from parts as large as C, for kernels that keep them so; items over the `count` elements of C. */
+/* Adds parts as large as C, for kernels that store them so; items over the `count` elements of C. */
 __kernel void matmul_parts_sum(__global const float *restrict part, __global const T *restrict bias, __global T *restrict c,
                                ulong count, int n, int splits, float alpha, int flags) {
   const ulong at = get_global_id(0);

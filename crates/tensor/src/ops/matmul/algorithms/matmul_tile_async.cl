@@ -1,15 +1,16 @@
-/* How matmul_tile.cl copies with ASYNC; its sizes and operands are meant. */
+/* Copies of matmul_tile.cl with ASYNC, with that kernel's sizes and operands. */
 #if ASYNC
-/* `bytes` of 16 or 4 from `from`, the rest zeros; then `from` walks on. The sum of the walk stays in the assembler's hands,
- * because the compiler would keep one pointer for each copy of a slice, and spill. */
+/* Copies `bytes` of 16 or 4 bytes from `from`, fills the rest with zeros, and advances `from`. The addition is written in assembly, because the
+ * compiler would keep one pointer for each copy of a slice, and spill registers. */
 #define COPY(SIZE, CACHE, to, from, bytes, walk)                                                              \
   asm volatile("cp.async." CACHE ".shared.global [%1], [%0], " SIZE ", %2;\n\tadd.s64 %0, %0, %3;"            \
                : "+l"(from)                                                                                   \
                : "r"((uint)(size_t)(to)), "r"(bytes), "l"((walk) * 4L)                                         \
                : "memory")
-/* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. Where k is contiguous, elements
- * go one by one, and neighbours along k lie LD_TILE apart, in eight different banks: every eighth step has the four lines of a
- * float4 exchanged, so that there are 32; lines a multiple of four apart stay so. Undone where sums are added to. */
+/* An item's first position in a slice; the others are LINES_APART lines or STEPS_APART steps further. If k is contiguous, elements are copied
+ * one by one, and adjacent elements along k are LD_TILE apart, in eight different banks. In every eighth step the four lines of a float4 are
+ * permuted, so that 32 banks are used. Lines that are a multiple of four apart are not affected. The permutation is undone at the addition to
+ * the sums. */
 #define TURNED(step, ALONG_K) ((ALONG_K) ? (step) >> 3 & 3 : 0)
 #define LINES_APART (ITEMS / BK)
 #define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
@@ -34,7 +35,7 @@
     }                                                                                                         \
     from += SLICES * BK * (k_stride);                                                                         \
   }
-/* The next slice into buffer s; `left` steps of the sum are left from it on. */
+/* Copies the next slice into buffer s; `left` steps of the sum remain from it on. */
 #define SEND_BOTH(s, left)                                                                                    \
   SEND(as(s), LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
   SEND(bs(s), LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)

@@ -1,28 +1,28 @@
 /* Matrix product for CPUs: C[z] = alpha * A[z] B[z] + (bias | 0) + (C[z] | 0), batch z, sums in f32.
  *
- * One work-item is a work-group and owns a block of mg rows by ng columns of one batch of C. It walks the block nc columns, kc of
- * the sum and mc rows at a time. The part of B, and of A where its rows are not already good to read, is copied into local
- * memory (on a CPU: cache) in the order in which the innermost loop reads it; that loop keeps MR x NV vectors of C in
- * registers. Tiles shared by many items, which GPUs want, cost here what they save there: matmul_tile.cl.
+ * One work-item is a work-group and owns a block of mg rows by ng columns of one batch of C. It processes nc columns, kc steps of the sum and mc
+ * rows at a time. B's part is copied into local memory (on a CPU: cache) in the order in which the innermost loop reads it, and so is A's part
+ * if its rows cannot be read well in place. The innermost loop keeps MR x NV vectors of C in registers. Tiles that many items share help GPUs
+ * but slow CPUs down: matmul_tile.cl.
  *
  * a, b      T; element (i, j) of batch (z0, z1) at off + z0*s0 + z1*s1 + i*rs + j*cs, any strides.
  * bias      T (N), read when flags has BIAS.
- * c         T (Z, M, N), dense. With ADD_C it is added to.
- * col       float (N): sums of B's columns over k, written when flags has COLUMN_SUMS; Z is 1 then. They come for the price of
- *           one more pass over B in cache: the gradient of a bias beside that of the weight.
- * part      float (Z, M, N): sums between two blocks of k. Only where T is narrower than float (c cannot hold them) and k > kc.
+ * c         T (Z, M, N), dense. With ADD_C, the product is added to it.
+ * col       float (N): sums of B's columns over k, written when flags has COLUMN_SUMS; Z is 1 then. They cost one more pass over B in
+ *           cache: the gradient of a bias together with that of the weight.
+ * part      float (Z, M, N): sums between two blocks of k. Only if T is narrower than float (c cannot hold them) and k > kc.
  * m n k z1  sizes; z1 is the inner batch count. Global size (row blocks, column blocks, batches), local size 1.
- * mg ng     block of a group, in whole MR and NR. kc in steps of 4, nc * kc <= NC * KC; where A is copied mc * kc <= MC * KC.
+ * mg ng     block of a group, multiples of MR and NR. kc is a multiple of 4, nc * kc <= NC * KC; if A is copied, mc * kc <= MC * KC.
  *
- * TREE      a generated epilogue: what C becomes instead of the sum, by tree_v and tree_1, which read and write TREE_PARAMETERS.
+ * TREE      a generated epilogue: tree_v and tree_1 compute C's elements from the sums; they read and write TREE_PARAMETERS.
  *
  * Defines: DTYPE, VW (native vector), MR rows by NV vectors of the register tile (MR*NV + NV + 1 registers: 6 x 2 of 16 on
  * AVX2, 12 x 2 of 32 on AVX-512). Tuned: KC, MC, NC; (MC + NC) * KC floats of local memory.
- * The order of a sum depends on kc and on nothing else: the same bits for any number of groups.
+ * The order of a sum depends only on kc: the bits are the same for any number of groups.
  *
  * Design: Goto and van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication", with the loops of BLIS (Van Zee and van de Geijn
  * 2015).
- * Ceiling: f32 multiply-adds of all cores. Reached on two of them: 0.90 to 1.23 of PyTorch at 768 to 2304.
+ * Ceiling: f32 multiply-adds of all cores. Reached on two of them: 0.90 to 1.23 times PyTorch's speed at 768 to 2304.
  */
 #define ADD_C 1
 #define BIAS 2
@@ -41,7 +41,7 @@ TREE
 #define TREE_1(v, row, column) (v)
 #endif
 
-/* col[j] (+)= sum over k of the packed block's column j; four running sums, so that additions overlap. */
+/* Adds to col[j] the sum over k of the packed block's column j, in four running sums, so that additions overlap. */
 static inline void add_columns(__global float *col, __local const float *block, int n, int kc, int first) {
   for (int j = 0; j < n; j += VW) {
     __local const float *p = block + (size_t)(j / NR) * NR * kc + j % NR;
@@ -69,7 +69,7 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
   __local float lb[NC * KC] __attribute__((aligned(64)));
   const long z = get_group_id(2);
   const int m0 = get_group_id(0) * mg, m1 = min(m, m0 + mg), n0 = get_group_id(1) * ng, n1 = min(n, n0 + ng);
-  const long z_outer = z / z1, z_inner = z - z_outer * z1; /* Oclgrind does not know what LLVM makes of / beside % */
+  const long z_outer = z / z1, z_inner = z - z_outer * z1; /* Oclgrind does not support the instruction that LLVM makes of / and % together */
   a += a_off + z_outer * a_s0 + z_inner * a_s1;
   b += b_off + z_outer * b_s0 + z_inner * b_s1;
   c += z * m * n;
@@ -128,7 +128,7 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
               }
 #ifdef TREE
               if (last) {
-                /* A loop: as many copies of an expression as there are registers take longer than the way through memory. */
+                /* A loop: copies of an expression for every register would take longer than the way through memory. */
                 float tile[MR * NR];
                 TILE(x, y) SVEC(acc[x][y], tile + x * NR + y * VW);
                 for (int x = 0; x < MR; ++x)

@@ -1,19 +1,19 @@
-/* Matrix product for NVIDIA's sm_90: C = epilogue(A B) on the tensor cores, sums in f32. f16 and bf16 as they are; f32 rounded to
- * tf32 by the copies, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C, BIAS and alpha are the epilogue.
+/* Matrix product for NVIDIA's sm_90: C = epilogue(A B) on tensor cores, sums in f32. f16 and bf16 are used unchanged. The copies round f32 to
+ * tf32, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C, and the epilogue is BIAS and alpha.
  *
  *   include/sm90.cl, matmul_sm90.cl       barriers, rings; instructions as functions
- *   matmul_wgmma_sm90_schedule.cl         which group does what, in which order
- *   matmul_wgmma_sm90_tiles.cl            sizes of blocks, what lies where, the products of a block
- *   matmul_wgmma_sm90_reduction.cl        split-K, sums of columns
+ *   matmul_wgmma_sm90_schedule.cl         the order of work: which group computes what, and when
+ *   matmul_wgmma_sm90_tiles.cl            sizes of blocks, layout of local memory, the products of a block
+ *   matmul_wgmma_sm90_reduction.cl        split-K, column sums
  *   matmul_wgmma_sm90_epilogue.cl         from the sums to C and aux
- *   conv_wgmma_sm90.cl                    with CONV: copies and rows of a convolution in the place of a product's
- *   here                                  producer, consumers' main loop, the kernel
+ *   conv_wgmma_sm90.cl                    with CONV: the copies and rows of a convolution instead of a product's
+ *   this file                             producer, consumers' main loop, the kernel
  *
- * One group a multiprocessor walks the tiles of C. Its first warpgroup only copies: one item, the producer, asks for blocks of A and B, 64
- * steps of the sum at a time (32 of tf32), which arrive in a ring of STAGES local buffers by TMA, swizzled as wgmma reads them; rows
- * and columns outside the matrices arrive as zeros. The other two warpgroups, the consumers, multiply straight from there into registers.
+ * One group per multiprocessor processes the tiles of C. Its first warpgroup only copies: one item, the producer, requests blocks of A and B, 64
+ * steps of the sum at a time (32 of tf32). TMA copies them into a ring of STAGES local buffers, swizzled as wgmma reads them; rows and columns
+ * outside the matrices become zeros. The other two warpgroups, the consumers, multiply directly from there into registers.
  *   PP 1  ping-pong: each owns whole tiles of BM by BN in turn, so that one multiplies while the other stores.
- *   PP 0  cooperative: both share a tile twice as high: fewer bytes a product, for large matrices.
+ *   PP 0  cooperative: both share a tile of twice the height: fewer bytes per product, for large matrices.
  *
  *   local memory      (A | B) 0 | (A | B) 1 | ... STAGES | boxes of STAGED, 8 warps | barriers
  *   producer          blocks of tile 0 -> blocks of tile 1 -> blocks of tile 2 -> ...
@@ -27,50 +27,50 @@
  *                              (+ 3)   warps that sum columns
  *   loaded             -       bytes   a warp's copy of a box (STAGED and READS)       the warp
  *   TURN + c           2, 3    256     consumer 1 - c, its products issued (PP)        consumer c, before its products
- *   TURN_TAKEN + c     4, 5    128     the items of consumer c (SPLIT 1), around what it reads and leaves in `part`
+ *   TURN_TAKEN + c     4, 5    128     the items of consumer c (SPLIT 1), around its reads and writes of `part`
  *
- * Fragments: of 64 rows by BN columns, acc[i] of lane l of warp w in a consumer, for block i of 64 rows, j from 0 to BN / 8 - 1:
+ * Fragments of 64 rows by BN columns: acc[i] of lane l of warp w in a consumer, for block i of 64 rows, j from 0 to BN / 8 - 1:
  *
  *   acc[i][4j], [4j + 1]       row 16 w + l / 4        columns 8 j + 2 (l % 4) and the next
  *   acc[i][4j + 2], [4j + 3]   row 16 w + l / 4 + 8    the same
  *
- * Where C has too few tiles to fill a device (gradients of weights), `splits` items of work share a tile, each with its part of
- * k. The order in which their sums are added is fixed, so the result has the same bits on every run.
- *   SPLIT 1  each adds to what the one before it left in `part`, and the last goes on to C. The items of a tile are handed out
- *            in that order, so each waits only for one that has begun. For tiles that few items share at one time. With STREAM_K the
- *            blocks of all tiles are one row, of which each group has an equal run: the fewest sums are handed on.
- *   SPLIT 2  each leaves its sums in `part`, and matmul_wgmma_sum adds them up: nobody waits, but all of it is read again.
- *   SPLIT 3  each adds its sums to `part`. With one split, so one item of work for each element, a gradient grows by what a
- *            chunk of rows adds to it; the order is that of the launches.
+ * If C has too few tiles to fill a device (gradients of weights), `splits` items of work share a tile, each with its part of k. Their sums are
+ * added in a fixed order, so the result has the same bits on every run.
+ *   SPLIT 1  each item adds its sums to those that the item before it left in `part`, and the last one computes C. The items of a tile start in
+ *            that order, so each waits only for an item that has started. For tiles that few items share at a time. With STREAM_K the
+ *            blocks of all tiles form one sequence, and each group has an equal run of it: the fewest sums are handed over.
+ *   SPLIT 2  each item leaves its sums in `part`, and matmul_wgmma_sum adds them: nobody waits, but all sums are read again.
+ *   SPLIT 3  each item adds its sums to `part`. With one split, each element has one item of work, and a chunk of rows adds to a
+ *            gradient; the order is that of the launches.
  *
- * Epilogues write C and aux straight from registers, for which four lanes exchange theirs first, and read aux or C so too. With
- * STAGED they go through local memory: a warp's part of a tile is cut into boxes of BOX_ROWS rows by 64 columns (128 bytes, swizzled
- * as copies do it), for STAGED of which each multiplying warp has room. One lane asks for a box by TMA before the tile's products
- * begin, waits for it by an mbarrier and sends it off by TMA, which keeps to C's edges. No warp waits for another.
- * Design: CUTLASS's persistent warp-specialised kernels for Hopper, ping-pong and cooperative; stream-K (Osama et al. 2023, arXiv:2301.03598).
- * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
- * H200: 590 to 714 sustained for products of 768 and more, 0.95 to 1.22 of cuBLAS in the same run (docs/log/products.md).
+ * Epilogues write C and aux directly from registers, after an exchange between four lanes, and read aux or C in the same way. With STAGED they
+ * go through local memory: a warp's part of a tile is divided into boxes of BOX_ROWS rows by 64 columns (128 bytes, swizzled like copies). Each
+ * multiplying warp has room for STAGED boxes. One lane requests a box by TMA before the tile's products begin, waits for it at an mbarrier and
+ * sends it by TMA, which respects C's edges. No warp waits for another.
+ * Design: CUTLASS's persistent warp-specialized kernels for Hopper, ping-pong and cooperative; stream-K (Osama et al. 2023, arXiv:2301.03598).
+ * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; the power limit lowers it. Reached on an H200: 590 to 714
+ * sustained for products of 768 and more, 0.95 to 1.22 of cuBLAS in the same run (docs/log/products.md).
  *
- * maps      tensor maps of A and B at byte maps_at: blocks of 64 by BM and 64 by BN where k is contiguous, of 64 rows or columns by
- *           64 steps where it is not. With STAGED, of C and then of aux, where it is used: blocks of 64 columns by BOX_ROWS.
+ * maps      tensor maps of A and B at byte maps_at: blocks of 64 by BM and 64 by BN if k is contiguous, otherwise of 64 rows or columns by
+ *           64 steps. With STAGED, of C and then of aux, if it is used: blocks of 64 columns by BOX_ROWS.
  * bias      T (N), read with BIAS.
- * aux       T (M, N). RESIDUAL: added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
+ * aux       T (M, N). RESIDUAL: is added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
  *           the derivative of GELU at aux.
- * c         T (M, N), rows of N. With ADD_C it is added to.
+ * c         T (M, N), rows of N. With ADD_C, the product is added to it.
  * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 and 3 (splits, M, N).
- * sums      float (splits, tile rows, N), with COLUMN_SUMS and B not along k: the sums of B's columns (the gradient of a bias beside
- *           that of its weight). Made by warps that had nothing to do. They are slower than the products, so each row of tiles,
- *           all of which read the same blocks, adds up its share of them; matmul_wgmma_columns adds those up, in a fixed order.
- * tickets     int, with SPLIT 1: one a tile and warpgroup that shares it, the blocks summed so far; 0 before and after.
+ * sums      float (splits, tile rows, N), with COLUMN_SUMS and B not along k: the sums of B's columns (the gradient of a bias together with
+ *           that of its weight). Otherwise idle warps compute them. They are slower than the products, so each row of tiles,
+ *           all of which read the same blocks, adds its share of them; matmul_wgmma_columns adds the shares in a fixed order.
+ * tickets   int, with SPLIT 1: one per tile and warpgroup that shares it, the blocks summed so far; 0 before and after.
  * m n k     sizes; rows of A and B start at multiples of 16 bytes. n is a multiple of 8 with SPLIT 2 and 3 and with STAGED.
- * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
- *           neighbours of C, groups of 256. matmul_wgmma_columns: 8 for a column, groups of 32 columns.
+ * Groups    the number of multiprocessors, or of items of work if that is smaller; 384 items each. matmul_wgmma_sum: a work-item per four
+ *           adjacent elements of C, groups of 256. matmul_wgmma_columns: 8 items per column, groups of 32 columns.
  *
- * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3, STREAM_K (0 or 1, with SPLIT 1; `splits` are then the most that
- * share a tile); BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C, RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none
- * with SPLIT 3); STAGED, with SPLIT 0 or 1: 0 or boxes a warp has room for, two at least; then BOX_ROWS 8 or 16. C_LANES 8, 2 or 1:
- * rows of C and aux begin at multiples of it. TREE, a generated expression of C's elements, with C_LANES 8, SPLIT 0 or 1 and STAGED 0; VW 4 then.
+ * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows per warpgroup; PP,
+ * STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3, STREAM_K (0 or 1, with SPLIT 1; `splits` is then the maximum number of groups per tile);
+ * BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C, RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3); STAGED, with
+ * SPLIT 0 or 1: 0, or the boxes that a warp has room for, at least two; then BOX_ROWS 8 or 16. C_LANES 8, 2 or 1: rows of C and aux start at
+ * multiples of it. TREE, a generated expression of C's elements, with C_LANES 8, SPLIT 0 or 1 and STAGED 0; VW is 4 then.
  */
 #if COLUMN_SUMS
 #define COPY_REGISTERS 40
@@ -80,7 +80,7 @@
 #define MATH_REGISTERS 240
 #endif
 
-/* The producer: the blocks of every item of work into the ring. */
+/* The producer: copies the blocks of every item of work into the ring. */
 INLINE void produce(const Place *at, const Product *p, const Tiles *t) {
 #if CONV
   for (int i = 0; i <= p->pixels.taps; i++) use_map(p->maps + i * 128);
@@ -114,8 +114,8 @@ INLINE void produce(const Place *at, const Product *p, const Tiles *t) {
   }
 }
 
-/* The items of work of consumer `mine`, warpgroup 1 or 2: their main loop, their reduction, their epilogue. (Given `mine` itself, ptxas 12.9 takes
- * descriptors for different from item to item, and moves each to a uniform register: 18 more instructions a block.) */
+/* Processes the items of work of consumer `mine` (warpgroup 1 or 2): main loop, reduction, epilogue. (If `mine` itself were the argument, ptxas
+ * 12.9 would assume that descriptors differ between items and move each to a uniform register: 18 more instructions per block.) */
 INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpgroup TREE_PARAMETERS) {
   const int item = get_local_id(0), groups = get_num_groups(0), mine = warpgroup - 1, row_block = PP ? 0 : mine * MT;
   uint stage = 0, phase = 0, tiles = 0;
@@ -130,7 +130,7 @@ INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpg
   warp_sync();
 #endif
 #if PP
-  /* The second warpgroup starts behind the first one's blocks. */
+  /* The second warpgroup starts after the first one's blocks. */
   if (mine) {
     const int skipped = work_of(w, t).count;
     stage = skipped % STAGES, phase = skipped / STAGES & 1;
@@ -151,7 +151,7 @@ INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpg
     for (int kb = 0; kb < work.count; kb++) {
       mbar_wait(at->full + stage * 8, phase);
       multiply(acc, (at->ring + stage * STAGE_BYTES) >> 4, row_block, kb > 0);
-      /* The block before this one has been read once at most this one's products are under way. */
+      /* With at most this block's products in flight, the block before it has been read. */
       if (kb > 0) {
         WAIT_PRODUCTS(1);
         if ((item & 127) == 0) mbar_arrive(last);
@@ -165,7 +165,7 @@ INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpg
     WAIT_PRODUCTS(0);
     if ((item & 127) == 0) mbar_arrive(last);
 #if PP
-    /* The next tile is the other warpgroup's. */
+    /* The next tile belongs to the other warpgroup. */
     const uint next = stage + work_of(min(w + groups, t->works - 1), t).count;
     phase ^= next / STAGES & 1, stage = next % STAGES;
 #endif
@@ -184,7 +184,7 @@ INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpg
 #endif
   }
 #if STAGED
-  /* Local memory must last until all of it has been read. */
+  /* Local memory must stay allocated until all of it has been read. */
   if ((item & 31) == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
 }

@@ -1,12 +1,12 @@
-/* Epilogues of matmul_wgmma_sm90.cl, whose arguments and defines these are: C, and aux, from the sums in registers. Three ways:
+/* Epilogues of matmul_wgmma_sm90.cl, with that kernel's arguments and defines: C and aux from the sums in registers. There are three ways:
  *
  *   store_boxes    STAGED: through local memory, box by box, sent and fetched by TMA
- *   store_pairs    rows of C that begin anywhere (C_LANES 1 or 2): each lane its two neighbours
- *   store_eights   else: four lanes exchange theirs, so that each stores and reads eight neighbours, 16 bytes; the only one that takes a
- *                  generated expression (epilogue.cl), over rows of M and columns of N
+ *   store_pairs    unaligned rows of C (C_LANES 1 or 2): each lane stores its two adjacent elements
+ *   store_eights   otherwise: four lanes exchange theirs, so that each stores and reads eight adjacent elements, 16 bytes; the only one that
+ *                  supports a generated expression (epilogue.cl), over rows of M and columns of N
  */
 #if SPLIT < 2
-/* What becomes of two neighbours' sum. `pair` is that of aux or C there; with GELU, what aux gets. */
+/* Applies the epilogue to two adjacent sums. `pair` is that of aux or C at this position; with GELU, it receives aux. */
 INLINE float2 finish(float2 sum, uint *pair) {
 #if ADD_C || RESIDUAL
   sum += unpack(*pair);
@@ -14,7 +14,7 @@ INLINE float2 finish(float2 sum, uint *pair) {
   const float2 x = unpack(*pair);
   sum.x *= gelu_tanh_grad(x.x), sum.y *= gelu_tanh_grad(x.y);
 #elif GELU
-  /* Of the rounded value, which is what the backward sees. */
+  /* Computed from the rounded value, which the backward reads. */
   *pair = pack(sum.x, sum.y);
   sum = unpack(*pair);
   sum.x = gelu_tanh(sum.x), sum.y = gelu_tanh(sum.y);
@@ -24,35 +24,35 @@ INLINE float2 finish(float2 sum, uint *pair) {
 INLINE __global T *read_from(const Product *p) { return ADD_C ? p->c : p->aux; }
 
 #if STAGED
-/* A warp's 16 rows of a block of 64 are HALVES boxes; those of one column of boxes follow each other, for they share a bias. */
+/* A warp's 16 rows of a block of 64 are HALVES boxes. Boxes of one column are consecutive, since they share a bias. */
 #define HALVES (16 / BOX_ROWS)
 #define COLUMN (MT * HALVES)
 #define BOXES (BN / 64 * COLUMN)
-/* Boxes that leave for one of the tile: C's, and with GELU aux's. */
+/* Boxes that are sent per box of the tile: C's, and with GELU aux's. */
 #define SENT (1 + GELU)
-/* Four matrices of 8 by 8 at a time: 16 rows by 16 columns or 8 by 32. Step t's addresses are those of step 0, some bits changed. */
+/* Four matrices of 8 by 8 at a time: 16 rows by 16 columns or 8 by 32. Addresses of step t are those of step 0 with some bits flipped. */
 #define MATRICES (BOX_ROWS / 4)
 INLINE uint matrix_step(int t) { return t * (HALVES == 1 ? 32 : 64); }
-/* Where box b of output o lies, its first column and row. */
+/* Position of box b of output o in local memory, its first column and row. */
 INLINE uint box_at(uint boxes, int b, int o) { return boxes + (b * SENT + o) % STAGED * BOX_BYTES; }
 INLINE int box_x(const Work *work, int b) { return work->bn * BN + b / COLUMN * 64; }
 INLINE int box_y(const Work *work, int row_block, int b) {
   return work->bm * BM + (row_block + b / HALVES % MT) * 64 + (get_local_id(0) >> 5 & 3) * 16 + b % HALVES * 8;
 }
-/* Which time the place of box b is filled, after `tiles` tiles, and how often a tile does. */
+/* Returns how many boxes per tile use the buffer of box b, and the ordinal of its fill for box b after `tiles` tiles. */
 INLINE uint fills_of(int b) { return (BOXES - b % STAGED + STAGED - 1) / STAGED; }
 INLINE uint fill_of(int b, uint tiles) { return b / STAGED + fills_of(b) * tiles; }
-/* Where this warp's boxes lie, and the barriers that count what arrives there: made where they are used, for registers are short. */
+/* Returns this warp's boxes and their barriers. Computed where they are used, since registers are scarce. */
 INLINE uint boxes_of(const Place *at, uint id) { return at->boxes + (id / 32 - 4) * (STAGED * BOX_BYTES); }
 INLINE uint loaded_of(const Place *at, uint id) { return at->loaded + (id / 32 - 4) * (STAGED * 8); }
-/* The map of C; aux's is the next. */
+/* Returns the map of C; aux's is the next. */
 INLINE ulong map_of_c(const Product *p) { return p->maps + 256; }
 INLINE void load_box(const Product *p, const Work *work, int row_block, uint boxes, uint loaded, int b) {
   ask(box_at(boxes, b, 0), ADD_C ? map_of_c(p) : map_of_c(p) + 128, box_x(work, b), box_y(work, row_block, b), loaded + b % STAGED * 8,
       BOX_BYTES);
 }
 #if READS
-/* Before a tile's products: asks for the boxes that its epilogue reads first. */
+/* Requests the first boxes that the epilogue reads, before a tile's products. */
 INLINE void load_first_boxes(const Place *at, const Product *p, const Tiles *t, const Work *work, int row_block) {
   if ((get_local_id(0) & 31) == 0 && is_whole(work, t)) {
     const uint id = local_id(), boxes = boxes_of(at, id), loaded = loaded_of(at, id);
@@ -63,7 +63,7 @@ INLINE void load_first_boxes(const Place *at, const Product *p, const Tiles *t, 
 }
 #endif
 
-/* A tile to C and aux; the warp's `tiles` before it have filled each place of a box so many times. */
+/* Stores a tile to C and aux. `tiles` is the number of tiles that the warp has stored before, which gives the barriers' phases. */
 INLINE void store_boxes(float (*acc)[BN / 2], const Place *at, const Product *p, const Work *work, int row_block, uint tiles) {
   const int lane = get_local_id(0) & 31, quad = lane & 3;
   const ulong map_c = map_of_c(p);
@@ -72,7 +72,7 @@ INLINE void store_boxes(float (*acc)[BN / 2], const Place *at, const Product *p,
   warp_sync();
 #endif
   const uint id = local_id(), boxes = boxes_of(at, id), r = id & 7, matrix = id >> 3 & 3;
-  /* Where this lane's row of four matrices starts within a box. */
+  /* Start of this lane's row of four matrices within a box. */
   const uint place = r * 128 + (HALVES == 1 ? (matrix & 1) * 1024 + ((matrix >> 1 ^ r) << 4) : (matrix ^ r) << 4);
 #if READS
   const uint loaded = loaded_of(at, id);
@@ -125,7 +125,7 @@ INLINE void store_boxes(float (*acc)[BN / 2], const Place *at, const Product *p,
       send(map_c + 128, box_x(work, b), box_y(work, row_block, b), box_at(boxes, b, 1));
 #endif
 #if READS
-      /* The box before this one has had the time of this one to leave. */
+      /* The previous box had the time of this one to leave. */
       if (b > 0 && b - 1 + STAGED < BOXES) {
         BOXES_LEFT(1);
         load_box(p, work, row_block, boxes, loaded, b - 1 + STAGED);
@@ -136,7 +136,7 @@ INLINE void store_boxes(float (*acc)[BN / 2], const Place *at, const Product *p,
 }
 
 #elif C_LANES < 8
-/* Two neighbours, of which `left` lie inside. */
+/* Loads two adjacent elements, of which `left` are inside. */
 INLINE uint load_pair(__global const T *from, int left) { return C_LANES == 1 ? load_ones(from, left) : load_word(from, left > 0); }
 INLINE void store_pair(__global T *to, int left, uint v) {
   if (C_LANES == 1) store_ones(to, left, v);
@@ -167,27 +167,27 @@ INLINE void store_pairs(float (*acc)[BN / 2], const Product *p, const Work *work
 }
 
 #else
-/* Steps of a block of 64 rows: two rows, eight neighbours each. Of what is read, EARLY steps are on their way at any time, for memory takes
- * a microsecond. */
+/* Steps of a block of 64 rows: two rows, eight adjacent elements each. EARLY steps of reads are in flight at any time, since memory has a
+ * latency of a microsecond. */
 #define STEPS (BN / 16)
 #ifndef EARLY
 #define EARLY 4
 #endif
-/* Where step s is in memory, from the item's first element of the block on, and whether that is inside. */
+/* Address of step s relative to the item's first element of the block, and whether it is inside. */
 typedef struct {
   size_t above, below;
   int row0, col0, m, n;
 } Eights;
 INLINE size_t place_of(const Eights *at, int s) { return (s % 2 ? at->below : at->above) + s / 2 * 32; }
 #if CONV
-/* row0 and m are 0 where the row above is one of the result, and the row below. */
+/* row0 is 0 if the upper row is inside the result, and m is 0 if the lower row is. */
 INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->m : at->row0) == 0 && at->col0 + s / 2 * 32 < at->n; }
 #else
 INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->row0 + 8 : at->row0) < at->m && at->col0 + s / 2 * 32 < at->n; }
 #endif
 
 #ifdef TREE
-/* Eight neighbours of a row, rounded as C has them, become what a generated expression makes of them. */
+/* Applies a generated expression to eight adjacent elements of a row, which are rounded to C's type before. */
 INLINE void tree_of_eight(uint *v, ulong row, ulong column, ulong n TREE_PARAMETERS) {
   UNROLL for (int h = 0; h < 2; h++) {
     float4 y = (float4)(unpack(v[2 * h]), unpack(v[2 * h + 1]));
@@ -208,7 +208,7 @@ INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *wor
     at.row0 = above < 0, at.m = below < 0;
     at.above = above + at.col0, at.below = below + at.col0;
 #ifdef TREE
-    /* Pixels lie one after the other then. */
+    /* Pixels are consecutive in this case. */
     const ulong rows[2] = {above / p->n, below / p->n};
 #endif
 #else

@@ -1,14 +1,14 @@
-/* Sums of matmul_wgmma_sm90.cl, whose arguments and defines these are, beyond one item of work: split-K, serial and with a workspace, and the
- * sums of B's columns.
+/* Sums of matmul_wgmma_sm90.cl beyond one item of work, with that kernel's arguments and defines: serial split-K, split-K with a workspace, and
+ * the sums of B's columns.
  */
 #if SPLIT == 1
-/* Serial split-K: adds what the items of the tile before this one left in `part`. Whether the tile's sums are whole now; else they are left
- * for the next item. Items of a warpgroup's slot, in the order of their registers:
+/* Serial split-K: adds the sums that the previous items of the tile left in `part`. Returns whether the tile's sums are complete; otherwise they
+ * are left for the next item. A warpgroup's slot has its items' sums in the order of their registers:
  *
- *   ticket     0 -> blocks summed by the first -> ... -> 0 by the last: who reads its own first block there has its turn
+ *   ticket     0 -> blocks summed by the first -> ... -> 0 by the last: an item's turn comes when the ticket is its own first block
  */
 INLINE int add_in_turn(float (*acc)[BN / 2], const Product *p, const Tiles *t, const Work *work, int mine) {
-  const int item = get_local_id(0), slot = PP ? work->tile : work->tile * 2 + mine; /* whose sums: of one warpgroup */
+  const int item = get_local_id(0), slot = PP ? work->tile : work->tile * 2 + mine; /* slot of one warpgroup's sums */
   __global float *sums = p->part + (size_t)slot * (MT * BN * 64) + (item & 127) * 4;
   __global int *ticket = p->tickets + slot;
   if (work->first > 0) {
@@ -39,7 +39,7 @@ INLINE int add_in_turn(float (*acc)[BN / 2], const Product *p, const Tiles *t, c
 #endif
 
 #if SPLIT >= 2
-/* Split-K with a workspace, and sums that are added to f32 in memory: to the item's plane of `part`. f32 as tf32 gets its epilogue here. */
+/* Stores or adds f32 sums in the item's plane of `part`: split-K with a workspace, and accumulation. tf32 products get their epilogue here. */
 INLINE void store_sums(float (*acc)[BN / 2], const Product *p, const Work *work, int row_block) {
   const int quad = get_local_id(0) & 3;
   UNROLL for (int i = 0; i < MT; i++)
@@ -94,13 +94,13 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
 #endif
 
 #if COLUMN_SUMS
-/* Blocks of 64 columns that a warp of three adds up. */
+/* Blocks of 64 columns that one of three warps adds. */
 #define COLUMN_BLOCKS ((BN / 64 + 2) / 3)
 /* Slices that the items of a group's column share. */
 #define SLICES 8
 
-/* The sums of B's columns, by the producer warpgroup's three other warps from the blocks in local memory. Warp v of three has every third 64
- * columns of B, an item two of them: no two items of a row touch one bank. Each row of tiles adds up its share of the blocks. */
+/* Sums B's columns from the blocks in local memory, by the producer warpgroup's three other warps. Warp v of three has every third 64 columns of
+ * B, an item two of them. The items of a row have no bank conflicts. Each row of tiles adds its share of the blocks. */
 INLINE void sum_columns(const Place *at, const Product *p, const Tiles *t) {
   const int item = get_local_id(0), lane = item & 31, v = (item >> 5) - 1;
   const int groups = get_num_groups(0);
@@ -128,7 +128,7 @@ INLINE void sum_columns(const Place *at, const Product *p, const Tiles *t) {
     UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
       const int block = v + 3 * i, col = work.bn * BN + block * 64 + lane * 2;
       if (block >= BN / 64 || col >= p->n) continue;
-      /* A tile's last part also has the places of parts that it has not. */
+      /* A tile's last part also writes zeros for the parts that the tile does not have. */
       for (int s = work.split; s < parts; s++, sum[i] = (float2)(0.0f))
         *(__global float2 *)(p->sums + ((size_t)s * t->rows + work.bm) * p->n + col) = sum[i];
     }

@@ -1,5 +1,5 @@
-/* Tiles of matmul_wgmma_sm90.cl, whose arguments and defines these are: sizes of blocks, what lies where in local memory, the instruction and
- * its descriptors.
+/* Tiles of matmul_wgmma_sm90.cl, with that kernel's arguments and defines: sizes of blocks, layout of local memory, the instruction and its
+ * descriptors.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -11,7 +11,7 @@
 #define A_BYTES (BM * 128)
 #define B_BYTES (BN * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-/* What the epilogue reads: C where it is added to, else aux. */
+/* The epilogue reads a matrix: C if it is added to, otherwise aux. */
 #define READS (ADD_C || RESIDUAL || GELU_GRAD)
 
 #if STAGED
@@ -24,19 +24,19 @@
 #define STAGING_BYTES 0
 #endif
 
-/* Named barriers: whose turn the tensor cores are (PP), and a warpgroup at its turn of serial split-K. */
+/* Named barriers: the turn of a warpgroup on the tensor cores (PP), and of a warpgroup in serial split-K. */
 #define TURN 2
 #define TURN_TAKEN 4
 
 #if CONV
-/* Pixels as rows or steps of a product, see conv_wgmma_sm90.cl: boxes along each axis and their sides, the result's sides and strides, taps, channels
- * of x and blocks of 64 of them, and how pixels and taps meet. */
+/* Pixels as rows or steps of a product, see conv_wgmma_sm90.cl: boxes along each axis and their sides, the result's sides and strides, taps,
+ * channels of x and blocks of 64 of them, and the mapping between pixels and taps. */
 typedef struct {
   int boxes_x, boxes_y, box_w, box_h, box_n, out_w, out_h, out_n, taps, taps_w, c, c_blocks, step_x, step_y, dilation_x, dilation_y, origin_x, origin_y;
   long y_off, y_n, y_h, y_w;
 } Pixels;
 #endif
-/* A product's arguments, see matmul_wgmma_sm90.cl. */
+/* Arguments of a product, see matmul_wgmma_sm90.cl. */
 typedef struct {
 #if CONV
   Pixels pixels;
@@ -50,7 +50,7 @@ typedef struct {
   float alpha;
 } Product;
 
-/* First bytes in local memory: the ring, the boxes of STAGED, barriers of the ring, and of boxes that arrive. */
+/* First bytes in local memory of the ring, the boxes of STAGED, the ring's barriers, and the barriers of arriving boxes. */
 typedef struct {
   uint ring, boxes, full, free, loaded;
 } Place;
@@ -64,8 +64,8 @@ INLINE Place place(__local uchar *local_) {
   at.loaded = at.free + STAGES * 8;
   return at;
 }
-/* By one item, before the group's barrier: a stage is free after one arrival of each warpgroup that reads it, and of each warp that sums
- * columns. */
+/* Initializes the rings. One item calls it, before the group's barrier. A stage is free after one arrival of each warpgroup that reads it, and
+ * of each warp that sums columns. */
 INLINE void rings(const Place *at) {
   for (int s = 0; s < STAGES; s++) mbar_init(at->full + s * 8, 1), mbar_init(at->free + s * 8, (PP ? 1 : 2) + 3 * COLUMN_SUMS);
 #if STAGED && READS
@@ -91,12 +91,12 @@ INLINE void rings(const Place *at) {
 #define WGMMA_TAIL ", 1, 1"
 #endif
 #define WGMMA CAT(WGMMA_N, BN)
-/* Descriptors of blocks in local memory: swizzle 128 bytes, eight rows 1024 apart; blocks of 64 rows of m or n follow each
- * other where k is not contiguous. */
+/* Descriptors of blocks in local memory: swizzle of 128 bytes, eight rows 1024 bytes apart. Blocks of 64 rows of m or n are consecutive if k is
+ * not contiguous. */
 #define ALONG_K_BITS ((ulong)1 << 62 | (ulong)(1024 >> 4) << 32 | (ulong)1 << 16)
 #define ACROSS_K_BITS ((ulong)1 << 62 | (ulong)(1024 >> 4) << 32 | (ulong)(BK * 128 >> 4) << 16)
 
-/* acc (+)= A B of the stage at a0, in units of 16 bytes: MT blocks of 64 rows from number `row_block` on. Committed, not waited for. */
+/* Issues acc (+)= A B of the stage at a0, in units of 16 bytes: MT blocks of 64 rows from number `row_block` on. Commits without waiting. */
 INLINE void multiply(float (*acc)[BN / 2], uint a0, int row_block, int keep) {
   const uint b0 = a0 + (A_BYTES >> 4);
   asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");
@@ -111,7 +111,7 @@ INLINE void multiply(float (*acc)[BN / 2], uint a0, int row_block, int keep) {
   asm volatile("//@wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* An item's part of a tile: rows of block i and columns as wgmma leaves them (matmul_wgmma_sm90.cl has the table). */
+/* Position of an item's part of a tile: rows of block i and columns in wgmma's layout (matmul_wgmma_sm90.cl has the table). */
 INLINE int row_of(const Work *work, int row_block, int i) {
   const int item = get_local_id(0);
   return work->bm * BM + (row_block + i) * 64 + (item >> 5 & 3) * 16 + ((item & 31) >> 2);

@@ -1,4 +1,4 @@
-//! The tensor cores of NVIDIA from sm_80 on, by instructions that its compiler knows.
+//! Products on NVIDIA's tensor cores from sm_80 on, through instructions that the driver's compiler supports.
 
 use super::super::arguments::{Unused, bind, geometry};
 use super::super::epilogue::Epilogue;
@@ -15,10 +15,10 @@ pub(in crate::ops::matmul) static MMA: Kernel =
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;
-/// Groups that a multiprocessor holds.
+/// Groups that a multiprocessor holds at a time.
 const RESIDENT: usize = 2;
 
-/// Whether tensor cores may take products of this type on this device.
+/// Returns whether products of this type may use tensor cores on this device.
 pub(in crate::ops::matmul) fn allowed(device: &Device, dtype: DType) -> bool {
     match dtype {
         DType::F16 | DType::Bf16 => true,
@@ -27,19 +27,19 @@ pub(in crate::ops::matmul) fn allowed(device: &Device, dtype: DType) -> bool {
     }
 }
 
-/// Elements of 16 bytes.
+/// Returns the number of elements in 16 bytes.
 pub(in crate::ops::matmul) fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// How an operand lies: whether the axis of stride 1 is k, and whether its lines and batches start at multiples of 16 bytes.
+/// Layout of an operand: whether k is the axis of stride 1, and whether its lines and batches start at multiples of 16 bytes.
 #[derive(Clone, Copy)]
 struct Lines {
     along_k: bool,
     aligned: bool,
 }
 
-/// That of x, of which `(stride along k, other stride)` are these; `None` where neither is 1, or it is f32 and not aligned.
+/// Returns the layout of x with these strides `(along k, other)`. Returns `None` if neither is 1, or for unaligned f32.
 fn lines(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<Lines> {
     let dtype = x.tensor.dtype();
     let aligned =
@@ -71,17 +71,17 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let (c, p) = (r.c, r.p);
     match () {
         () if !allowed(c.device(), r.dtype()) => Err("f32 at the highest precision"),
-        () if r.widens() => Err("results in f32 of 16-bit operands"),
+        () if r.widens() => Err("f32 results of 16-bit operands"),
         () if !aligned_rows(c, p) && c.dtype() == DType::F32 => {
             Err("rows of C that do not start at multiples of 16 bytes")
         }
         () if p.m * p.n < 256 || p.k < 16 => Err("smaller than an instruction's tile"),
-        () if layouts(p).is_none() => Err("operands with gaps, or f32 not at multiples of 16 bytes"),
+        () if layouts(p).is_none() => Err("no contiguous axis, or f32 not aligned to 16 bytes"),
         () => Ok(()),
     }
 }
 
-/// Whether 16 bytes of C's rows can be stored at once.
+/// Returns whether C's rows can be stored 16 bytes at a time.
 fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
@@ -90,27 +90,31 @@ static MODEL: Model = Model {
     name: "matmul_mma_sm80",
     constants: &[
         Constant::new("launch_us", "a launch", 6.0),
-        Constant::new("flops_per_us", "operations of a unit, where there are tiles enough", 1.36e6),
+        Constant::new("flops_per_us", "operations of a unit, if there are enough tiles", 1.36e6),
         Constant::new("block_us", "a block of a tile's sum, while two groups share a unit", 0.7),
-        Constant::new("unaligned_flops_per_us", "operations where lines pass registers", 2.65e5),
-        Constant::new("unaligned_wait", "how much longer a block takes with each operand of such lines", 1.5),
-        Constant::new("join_us", "a second launch that adds parts up", 6.0),
-        Constant::new("join_bytes_per_us", "bytes of parts that it reads and writes", 3e6),
-        Constant::new("tf32_launch_us", "a launch with operands of tf32", 3.0),
-        Constant::new("tf32_flops_per_us", "operations of a unit then", 7.58e5),
-        Constant::new("tf32_step_us", "a step of the sum then, at least", 0.02),
+        Constant::new(
+            "unaligned_flops_per_us",
+            "operations of a unit if lines are loaded through registers",
+            2.65e5,
+        ),
+        Constant::new("unaligned_wait", "slowdown of a block per operand with such lines", 1.5),
+        Constant::new("join_us", "a second launch that adds partial sums", 6.0),
+        Constant::new("join_bytes_per_us", "bytes of partial sums that it reads and writes", 3e6),
+        Constant::new("tf32_launch_us", "a launch with tf32 operands", 3.0),
+        Constant::new("tf32_flops_per_us", "operations of a unit with tf32", 7.58e5),
+        Constant::new("tf32_step_us", "minimum time of a step of the sum with tf32", 0.02),
     ],
 };
 
-/// Parts of all sums, and steps of a part.
+/// The number of parts of each sum, and the steps of a part.
 #[derive(Debug)]
 struct Parts {
     splits: usize,
     steps: usize,
 }
 
-/// The longest of what all groups have to multiply and what one group has to wait for, which is longer where lines of 16-bit operands pass
-/// registers.
+/// Estimates the larger of two times: all multiplications, and the blocks of one group with their waits. Waits are longer if lines of 16-bit
+/// operands are loaded through registers.
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let [launch, flops, block_us, unaligned, wait, join, join_bytes, tf32_launch, tf32_flops, tf32_step] =
         MODEL.on(r.device());
@@ -119,7 +123,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let idle = RESIDENT * r.units() / (tiles * p.batch()).max(1);
     let most = (p.k / (4 * block)).clamp(1, 64);
-    // Adding parts up is a launch and their bytes twice.
+    // Adding the parts takes a launch, and reads and writes their bytes.
     let time = |splits: usize| {
         let parts = if splits > 1 { join + (splits * r.c.count() * 8) as f64 / join_bytes } else { 0.0 };
         p.k.div_ceil(splits * block) as f64 * block_us + parts
@@ -138,7 +142,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (micros, Plan::of(Parts { splits, steps }))
 }
 
-/// `c = epilogue(a b)` without what needs another matrix.
+/// Computes `c = epilogue(a b)` for epilogues without another matrix.
 fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
     let Parts { splits, steps: k_part } = *plan.get(&MMA)?;
     let Some([a, b]) = layouts(p) else { return Err(Algorithm::foreign(&MMA)) };
@@ -158,7 +162,7 @@ fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
     part.map_or(Ok(()), |part| add_parts(&part, c, p.n, e, splits))
 }
 
-/// Whether small products are exact, in the layouts of a forward and of both gradients. See [`Tuning::proven`].
+/// Checks that small products are exact in the layouts of a forward and of both gradients. See [`Tuning::proven`].
 fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &MMA, || {
         let dtypes =

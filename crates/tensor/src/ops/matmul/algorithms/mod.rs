@@ -1,5 +1,5 @@
-//! The ways to compute a product: a row of the table in a file of its own, with its kernel. How rows are chosen: [`Table`]. To add a
-//! variant, also one for a vendor's devices: a file here and its line in `rows!`. Its plan is a private type.
+//! The algorithms for products, one file per table row, with its kernel. [`Table`] explains how rows are chosen. To add a variant, possibly for one
+//! vendor's devices, add a file here and its line in `rows!`. Its plan is a private type.
 
 use super::super::algorithms::{self, Job, RowPlan, Table, kernels};
 use super::super::prelude::*;
@@ -7,7 +7,7 @@ use super::epilogue::{self, Aux, Epilogue};
 use super::view::Problem;
 use netcl_kernel::tune::model::DEVICE;
 
-/// `file: ROW, ROW;` → the module, and its rows in the table. Among equal estimates the first is taken.
+/// Declares modules and their rows in the table: `file: ROW, ROW;`. Among equal estimates the first row is chosen.
 macro_rules! rows {
     ($($module:ident: $($row:ident),+;)*) => {
         $(pub(super) mod $module;)*
@@ -28,24 +28,24 @@ rows! {
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static MATMUL: Table<Products> = Table::new("matmul", &ALGORITHMS, &KERNELS);
 
-/// Products, [`Request`].
+/// The job of products, [`Request`].
 pub(super) struct Products;
-/// A way to compute a product. It returns the sums of B's columns in f32 or the storage type if they were asked for and cost it nothing.
+/// An algorithm for a product. It returns the sums of B's columns, in f32 or the storage type, if they were requested and cost it nothing.
 pub(super) type Algorithm = algorithms::Algorithm<Products>;
 
-/// How a row shares a product out.
+/// An algorithm's plan of a product.
 pub(super) type Plan = RowPlan;
 
-/// The plan of rows that share every product out alike.
+/// The plan of algorithms that divide every product in the same way.
 #[derive(Debug)]
 pub(super) struct Direct;
 
-/// `c = epilogue(a b)`; `c` is dense, has as many elements as the product, and is of A's type or, for sums over several products, of f32.
+/// The problem `c = epilogue(a b)`. `c` is dense, has as many elements as the product, and has A's type, or f32 for sums over several products.
 pub(super) struct Request<'a> {
     pub c: &'a Tensor,
     pub p: &'a Problem,
     pub e: &'a Epilogue<'a>,
-    /// Whether the sums of B's columns are of use.
+    /// Whether the sums of B's columns are requested.
     pub column_sums: bool,
 }
 
@@ -56,11 +56,11 @@ impl Request<'_> {
     pub fn units(&self) -> usize {
         self.device().capabilities().compute_units.max(1) as usize
     }
-    /// Storage type of the operands.
+    /// Returns the storage type of the operands.
     pub fn dtype(&self) -> DType {
         self.p.a.tensor.dtype()
     }
-    /// Whether C is f32 although the operands are not.
+    /// Returns whether C is f32 although the operands are not.
     pub fn widens(&self) -> bool {
         self.c.dtype() != self.dtype()
     }
@@ -112,7 +112,7 @@ impl Job for Products {
         let p = request.p;
         format!("({}, {}) x ({}, {}) in {}", p.m, p.k, p.k, p.n, request.dtype())
     }
-    /// Those of memory, which reads A and B and writes C once.
+    /// Returns the minimum time by memory bandwidth: A and B are read once, C is written once.
     fn least(request: &Request<'_>) -> f64 {
         let (p, c) = (request.p, request.c);
         let operands = p.batch() * p.k * (p.m + p.n) * request.dtype().size();
@@ -125,7 +125,7 @@ impl Job for Products {
     }
 }
 
-/// Elements whose multiples an offset is compared with: 16 bytes of the narrowest type, and more.
+/// Alignment in elements that offsets are classified by: at least 16 bytes in the narrowest type.
 const ALIGNED: usize = 64;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ pub(super) struct Signature {
     column_sums: bool,
 }
 
-/// Runs a row that does what `fuses` says of [`Epilogue::aux`] on the way; the rest comes after it, element by element.
+/// Runs an algorithm together with the parts of [`Epilogue::aux`] that it `fuses`. The rest then runs element by element.
 fn finished(
     request: &Request<'_>,
     fuses: fn(&Aux<'_>) -> bool,
@@ -159,12 +159,12 @@ fn finished(
     Ok(sums)
 }
 
-/// What rows without another matrix in their epilogue say to [`finished`].
+/// `fuses` for [`finished`]: algorithms without another matrix in their epilogue.
 fn no_aux(aux: &Aux<'_>) -> bool {
     matches!(aux, Aux::None)
 }
 
-/// What rows say that take expressions.
+/// `fuses` for algorithms that support expressions.
 fn trees(aux: &Aux<'_>) -> bool {
     matches!(aux, Aux::None | Aux::Tree(_))
 }
@@ -181,7 +181,7 @@ mod tests {
     use netcl_device::null::NullDriver;
     use netcl_device::{Architecture, DeviceKind, Settings};
 
-    /// An H200 that computes nothing.
+    /// Returns a model of an H200 that computes nothing.
     fn card() -> Device {
         let mut card = test_device().unwrap().capabilities().clone();
         (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
@@ -192,7 +192,7 @@ mod tests {
         Device::from_driver(Box::new(NullDriver::new(card)), settings)
     }
 
-    /// What is fused into few rows is no reason for the kernel of few rows where a prompt is long enough for another.
+    /// Tests that long prompts use the kernel of many rows, although the kernel of few rows can fuse more.
     #[test]
     fn prompts_go_to_the_best_row_of_the_table() {
         let device = card();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(fused(&dims(128, 4096, 14_336)), (false, "matmul_wgmma_sm90"));
     }
 
-    /// No tile makes up for a matrix that memory brings no faster.
+    /// Tests that no tile kernel is chosen if the matrix-vector kernel is limited by memory anyway.
     #[test]
     fn few_rows_of_a_large_matrix_are_read_once() {
         let device = card();
@@ -229,7 +229,7 @@ mod tests {
                 let estimate = |row: &Row| row.estimate.as_ref().map_or(f64::INFINITY, |(us, _)| *us);
                 let gemv = rows.iter().find(|row| row.name == "matmul_gemv").map_or(f64::INFINITY, estimate);
                 let chosen = rows.iter().find(|row| row.chosen);
-                // Tensor cores keep up with memory as well, and multiply further rows meanwhile; tiles do not.
+                // Tensor cores are also limited by memory here, and can multiply more rows at the same time. Tiles cannot.
                 let tie =
                     |row: &Row| row.name == "matmul_wgmma_sm90" && (m > 1 || gemv < 1.05 * estimate(row));
                 let tie = dtype == DType::Bf16 && chosen.is_some_and(tie);

@@ -1,5 +1,5 @@
-//! Products of some rows by B's lines along k on NVIDIA's tensor cores from sm_80 on, where reading B is most of the time. Of B in 16 bits
-//! it is a row of the table of products; of quantised rows in planes one of those by blocks.
+//! Products of few rows by B's lines along k on NVIDIA's tensor cores from sm_80 on, if reading B takes most of the time. With B in 16 bits it is a
+//! row of the product table. With quantized rows in planes, it is a row of the table of block-quantized products.
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
@@ -20,36 +20,36 @@ const TICKETS_TEXT: &str = cl_file!("../../include/tickets.cl");
 const PARTS: &[&str] = &[ENDS[0], ENDS[1], TICKETS_TEXT];
 const PARTS_OF_PLANES: &[&str] = &[ENDS[0], ENDS[1], TICKETS_TEXT, PLANES[0], PLANES[1]];
 
-/// B in 16 bits.
+/// Kernel for B in 16 bits.
 static ROWS: Kernel = Kernel::new("matmul_rows_mma_sm80", TEXT)
     .include(PARTS)
     .requires(|device| device.sm() >= Some(80) && device.local_mem >= 40 << 10)
     .options(|_| "-cl-nv-maxrregcount=128");
 
-/// B quantised, in planes.
+/// Kernel for quantized B in planes.
 pub(super) static PLANES_ROWS: Kernel = Kernel::new("matmul_planes_mma_sm80", TEXT)
     .include(PARTS_OF_PLANES)
     .choose(FORMAT, texts)
     .requires(|device| device.sm() >= Some(80) && device.local_mem >= 40 << 10)
     .options(|_| "-cl-nv-maxrregcount=128");
 
-/// Rows of A that are taken at most: B is read for every 32 of them.
+/// Maximum number of rows of A: B is read again for every 32 of them.
 pub(super) const MOST_ROWS: usize = 128;
-/// Steps of the sum that a warp takes at a time.
+/// Steps of the sum that a warp processes at a time.
 pub(super) const CHUNK: usize = 128;
-/// Elements of 16 bytes.
+/// Elements in 16 bytes.
 pub(super) const LANES: usize = 8;
 /// Warps of a group, and groups that a unit holds.
 const WARPS: usize = 8;
 const RESIDENT: usize = 2;
 /// Columns of an instruction's tile.
 const TILE: usize = 16;
-/// Tiles of columns that a dimension of groups may count.
+/// Maximum number of column tiles in one dimension of groups.
 const MOST_TILES: usize = 65_535;
-/// Parts of a sum at most.
+/// Maximum number of parts of a sum.
 const MOST_SPLITS: usize = 32;
 
-/// How a product is shared out: the text's defines of these names, and the parts of the sum.
+/// Division of a product: the kernel's defines with these names, and the parts of the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops::matmul) struct Shape {
     pub rows: usize,
@@ -59,7 +59,7 @@ pub(in crate::ops::matmul) struct Shape {
     pub k_part: usize,
 }
 
-/// Sizes that a [`Shape`] depends on. N counts columns of C, `parts` is 2 with a gate, and a line of B has so many bytes.
+/// Sizes that a [`Shape`] depends on. N counts columns of C, `parts` is 2 with a gate, and `line` is the bytes of a line of B.
 #[derive(Clone, Copy)]
 pub(in crate::ops::matmul) struct Sizes {
     pub m: usize,
@@ -67,25 +67,37 @@ pub(in crate::ops::matmul) struct Sizes {
     pub k: usize,
     pub parts: usize,
     pub line: usize,
-    /// Two tiles a warp, which weights in 16 bits have no registers for.
+    /// Whether B is in planes. A warp may then have two tiles; 16-bit weights leave too few registers for this.
     pub planes: bool,
 }
 
-/// The constants of estimates, of B as it is and in planes.
+/// Model constants, for B in 16 bits and in planes.
 macro_rules! model {
     ($name:literal) => {
         Model {
             name: $name,
             constants: &[
                 Constant::new("launch_us", "a launch", 6.0),
-                Constant::new("slice_us", "a group's rows of A for local memory", 1.0),
-                Constant::new("bytes_per_us", "what memory brings of B", 2e6),
-                Constant::new("unit_bytes_per_us", "what a unit reads of A and B", 2.5e4),
-                Constant::new("unit_weights_per_us", "elements of B of a unit, without what follows", 2e5),
-                Constant::new("row_share", "how much longer each row of A makes them", 0.1),
-                Constant::new("tile_share", "how much longer it makes them to read A for a tile", 8.0),
-                Constant::new("join_us", "until the last group of a tile knows that it is the last", 1.0),
-                Constant::new("join_bytes_per_us", "parts of sums that a group writes and reads", 1e4),
+                Constant::new("slice_us", "loading a group's rows of A to local memory", 1.0),
+                Constant::new("bytes_per_us", "bytes of B read from memory", 2e6),
+                Constant::new("unit_bytes_per_us", "bytes of A and B that a unit reads", 2.5e4),
+                Constant::new(
+                    "unit_weights_per_us",
+                    "elements of B that a unit processes, without the next two factors",
+                    2e5,
+                ),
+                Constant::new("row_share", "relative slowdown per row of A", 0.1),
+                Constant::new("tile_share", "relative slowdown by reading A for a tile", 8.0),
+                Constant::new(
+                    "join_us",
+                    "time until the last group of a tile knows that it is the last",
+                    1.0,
+                ),
+                Constant::new(
+                    "join_bytes_per_us",
+                    "bytes of partial sums that a group writes and reads",
+                    1e4,
+                ),
             ],
         }
     };
@@ -94,25 +106,25 @@ static MODEL: Model = model!("matmul_rows_mma_sm80");
 pub(super) static MODEL_OF_PLANES: Model = model!("matmul_planes_mma_sm80");
 
 impl Shape {
-    /// Chunks of A that local memory holds.
+    /// Returns the chunks of A that local memory holds.
     fn slice(&self) -> usize {
         128 / self.rows
     }
 
-    /// Columns of C of a group.
+    /// Returns the columns of C per group.
     fn lines(&self, parts: usize) -> usize {
         self.across * self.tiles * TILE / parts
     }
 
-    /// Groups of rows, of columns, and parts of the sum.
+    /// Returns the groups of rows, the groups of columns, and the parts of the sum.
     fn groups(&self, s: &Sizes) -> [usize; 3] {
         [s.m.div_ceil(self.rows), s.n.div_ceil(self.lines(s.parts)), self.splits]
     }
 
-    /// Every way to share this product out.
+    /// Lists every way to divide this product.
     pub fn all(s: Sizes) -> impl Iterator<Item = Self> {
         let rows = s.m.next_power_of_two().clamp(8, 32);
-        // Local memory holds so many chunks of A: each set of warps has one.
+        // Maximum sets of warps: local memory holds one chunk of A for each set.
         let sets = 128 / rows;
         let wide =
             (1..=if s.planes { 2 } else { 1 }).flat_map(|tiles| [1, 2, 4, 8].map(|across| (tiles, across)));
@@ -132,7 +144,8 @@ impl Shape {
         })
     }
 
-    /// Microseconds: what the busiest unit reads and multiplies, or all of B from memory; bringing A to local memory and joining the parts.
+    /// Estimates the microseconds: the larger of the busiest unit's work and reading B from memory, plus loading A to local memory and combining
+    /// the parts.
     pub fn estimate(&self, constants: &[f64; 9], units: usize, s: &Sizes) -> f64 {
         let [launch, slice, bandwidth, unit, weights, row, tile, join, join_bytes] = *constants;
         let groups = self.groups(s).into_iter().product::<usize>();
@@ -150,7 +163,7 @@ impl Shape {
         launch + slices as f64 * slice + read.max(multiplied).max(all) + joining
     }
 
-    /// The one that is estimated to be the fastest, and its time.
+    /// Returns the shape with the lowest estimate, and that estimate.
     pub fn of(device: &Device, s: Sizes) -> Option<(f64, Self)> {
         let constants = if s.planes { MODEL_OF_PLANES.on(device) } else { MODEL.on(device) };
         let units = device.capabilities().compute_units.max(1) as usize;
@@ -159,7 +172,8 @@ impl Shape {
     }
 }
 
-/// What is multiplied: `c` has rows `c_strides[0]` elements apart and columns `c_strides[1]`, lines of `p.b` and their offset count bytes.
+/// The operands of a launch. `c` has rows `c_strides[0]` elements apart and columns `c_strides[1]`. The strides and the offset of `p.b` are in
+/// bytes.
 pub(super) struct Product<'a> {
     pub c: &'a Tensor,
     pub c_strides: [usize; 2],
@@ -220,8 +234,8 @@ impl Product<'_> {
     }
 }
 
-/// How `rows` rows that are sorted by matrix are multiplied by `matrices` of them: as one by rows of the average number, of as many columns as
-/// matrices are at work.
+/// Returns the shape for `rows` rows sorted by matrix and `matrices` matrices. It is estimated as one product with the average number of rows and
+/// the columns of all matrices in use.
 pub(in crate::ops::matmul) fn of_sorted(
     device: &Device,
     rows: usize,
@@ -239,7 +253,7 @@ pub(in crate::ops::matmul) fn of_sorted(
     })
 }
 
-/// Rows sorted by matrix times dense matrices of 16 bits (E, N, K), `c (rows, N)`; `false` where this kernel does not take them.
+/// Computes `c (rows, N)`: rows sorted by matrix times dense 16-bit matrices (E, N, K). Returns `false` if this kernel does not support them.
 pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_>) -> Result<bool> {
     let (Stack::Sorted { groups, .. }, device) = (stack, c.device()) else { return Ok(false) };
     if groups.experts == 0 || !ROWS.runs_on(device.capabilities()) {
@@ -261,7 +275,7 @@ pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_
     product(c, &p, &Fused { stack: Some(stack), ..Fused::NONE }, shape).map(|()| true)
 }
 
-/// Groups of a product with a thin side.
+/// Plan of a product with few rows or few columns.
 #[derive(Debug)]
 struct Rows(Shape);
 
@@ -286,27 +300,27 @@ fn sizes(p: &Problem) -> Sizes {
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
-        () if r.widens() => Err("results in f32 of 16-bit operands"),
-        () if r.column_sums => Err("it makes no sums of columns"),
+        () if r.widens() => Err("f32 results of 16-bit operands"),
+        () if r.column_sums => Err("does not compute column sums"),
         () => supports_rows(r.c, &oriented(r.p).0),
     }
 }
 
-/// Whether B in 16 bits lies along k and all lines begin at multiples of 16 bytes.
+/// Checks that B is in 16 bits and contiguous along k, and that all lines start at multiples of 16 bytes.
 fn supports_rows(c: &Tensor, p: &Problem) -> Result<(), &'static str> {
     let lines = |offset: usize, along_k: usize, line: usize, count: usize| {
         along_k == 1 && offset.is_multiple_of(LANES) && (count == 1 || line.is_multiple_of(LANES))
     };
     match () {
-        () if !matches!(c.dtype(), DType::F16 | DType::Bf16) => Err("operands that are not of 16 bits"),
-        () if !(1..=MOST_ROWS).contains(&p.m) => Err("neither few rows nor few columns"),
-        () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("several products, or an empty one"),
-        () if p.n.div_ceil(WARPS * TILE) > MOST_TILES => Err("more columns than groups can be counted"),
+        () if !matches!(c.dtype(), DType::F16 | DType::Bf16) => Err("requires 16-bit operands"),
+        () if !(1..=MOST_ROWS).contains(&p.m) => Err("too many rows and columns: one of them must be small"),
+        () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("requires a single non-empty product"),
+        () if p.n.div_ceil(WARPS * TILE) > MOST_TILES => Err("too many columns for one launch"),
         () if !p.k.is_multiple_of(LANES)
             || !lines(p.a.offset(), p.a.col_stride, p.a.row_stride, p.m)
             || !lines(p.b.offset(), p.b.row_stride, p.b.col_stride, p.n) =>
         {
-            Err("lines that do not lie along k at multiples of 16 bytes")
+            Err("lines that are not along k at multiples of 16 bytes")
         }
         () => Ok(()),
     }
@@ -320,7 +334,7 @@ fn run(r: &Request<'_>, shape: Shape) -> Result<()> {
     product(r.c, &p, &fused, shape)
 }
 
-/// `c (M, N)` dense, or its transpose.
+/// Computes dense `c (M, N)`, or its transpose.
 pub(in crate::ops::matmul) fn product(
     c: &Tensor,
     p: &Problem,
@@ -334,8 +348,9 @@ pub(in crate::ops::matmul) fn product(
     Product { c, c_strides, p, fused, b_line, b_offset, format: None }.run(shape)
 }
 
-/// How this kernel would do a product of few rows with what is fused into it but for the norm; `None` where it does not take the product, or
-/// is not the best for it: beside `matmul_gemv`, the only other that fuses as much, or, with more rows than that takes, beside all rows of the table.
+/// Returns this kernel's shape for a product of few rows with its fused operations except the norm. Returns `None` if the kernel does not support
+/// the product or is not the fastest. It is compared with `matmul_gemv`, the only other kernel that fuses as much, or with the whole table for more
+/// rows.
 pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, fused: &Fused<'_>) -> Option<Shape> {
     let (p, parts) = (r.p, fused.parts());
     if p.m < 2 || fused.blocks.is_some() || !MATMUL.has(&ALGORITHM, r) || supports_rows(r.c, p).is_err() {
@@ -349,7 +364,7 @@ pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, fused: &Fused<'_>) ->
     (best && proven(r.device())).then_some(shape)
 }
 
-/// Whether small products are exact, with few rows and with few columns. See [`Tuning::proven`].
+/// Checks that small products are exact, with few rows and with few columns. See [`Tuning::proven`].
 fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &ROWS, || {
         for sizes in [[5, 264, 136], [136, 264, 24]] {
@@ -372,7 +387,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// Every way to share a product out, few rows and few columns, sums with ends of chunks, all that an epilogue adds.
+    /// Tests every way to divide a product, few rows and few columns, sums with partial chunks, and everything that an epilogue adds.
     #[test]
     fn rows_by_tensor_cores() {
         let device = test_device().unwrap();

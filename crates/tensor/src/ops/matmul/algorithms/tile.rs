@@ -1,5 +1,5 @@
-//! Products by local-memory tiles with registers of 8 x 8 an item: any GPU. Three rows: tiles of 128 x 128, the same with copies that pass no
-//! registers, and tiles of 64 x 64.
+//! Products by local-memory tiles with 8 x 8 registers per work-item, on any GPU. There are three rows: tiles of 128 x 128, the same with copies
+//! that bypass registers, and tiles of 64 x 64.
 
 use super::super::arguments::{Unused, add_tail, bind, bind_bias, geometry};
 use super::super::epilogue::Epilogue;
@@ -17,21 +17,21 @@ const TILE_PARTS: &[&str] = &[cl_file!("../../include/tickets.cl"), cl_file!("ma
 /// Work-items of a tile's group.
 pub(in crate::ops::matmul) const ITEMS: usize = 256;
 
-/// 128 x 128 of C a group, 8 x 8 an item. Over 128 registers an NVIDIA multiprocessor holds one group instead of two.
+/// Kernel with 128 x 128 of C per group and 8 x 8 per item. Above 128 registers, an NVIDIA multiprocessor holds one group instead of two.
 pub(in crate::ops::matmul) static TILE: Kernel = Kernel::new("matmul_tile", cl_file!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
 
-/// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
+/// The same kernel for f32 with copies that bypass registers: NVIDIA from sm_80 on.
 static ASYNC_KERNEL: Kernel = Kernel::new("matmul_async_sm80", cl_file!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[32, 16])])
     .requires(|device| device.sm() >= Some(80) && device.max_group >= ITEMS)
     .options(|_| "-cl-nv-maxrregcount=128");
 
-/// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
+/// Kernel with 64 x 64 of C per group and 8 x 8 per item in several sets, for small products and devices with little local memory.
 pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
     Kernel::new("matmul_tile_small", cl_file!("matmul_tile.cl"))
         .include(TILE_PARTS)
@@ -39,10 +39,10 @@ pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
         .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
         .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
 
-/// What expressions are made of, before the rest.
+/// Sources that expressions use; they precede the rest.
 const TREE_PARTS: &[&str] = &[netcl_kernel::generate::FUNCTIONS, TILE_PARTS[0], TILE_PARTS[1]];
 
-/// The three with expressions.
+/// The three kernels with expressions.
 static TREE: Kernel =
     Kernel::new("matmul_tile", cl_file!("matmul_tile.cl")).include(TREE_PARTS).options(registers);
 static ASYNC_TREE: Kernel =
@@ -54,7 +54,7 @@ fn registers(device: &Capabilities) -> &'static str {
     if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" }
 }
 
-/// The text of a row's kernel with an expression, or without.
+/// Returns the kernel of a row, compiled with or without an expression.
 fn text(kernel: &'static Kernel, e: &Epilogue<'_>) -> &'static Kernel {
     match (e.tree(), kernel.name) {
         (None, _) => kernel,
@@ -64,7 +64,7 @@ fn text(kernel: &'static Kernel, e: &Epilogue<'_>) -> &'static Kernel {
     }
 }
 
-/// The expression's defines and arguments.
+/// Adds the expression's defines and arguments.
 fn tree<'a>(launch: Launch<'a>, e: &Epilogue<'_>) -> Launch<'a> {
     match e.tree() {
         Some(tree) => tree.bind(launch.define("VW", 4)),
@@ -72,18 +72,18 @@ fn tree<'a>(launch: Launch<'a>, e: &Epilogue<'_>) -> Launch<'a> {
     }
 }
 
-/// The constants of a row's estimate: `step` microseconds on GPUs, `alone` and `start` as [`TileThroughput`] has them.
+/// Builds a row's model constants: `step` microseconds on GPUs, `alone` and `start` of [`TileThroughput`].
 const fn constants(step: f64, alone: f64, start: f64, short: f64) -> [Constant; 7] {
     [
         Constant::new("launch_us", "a launch", 8.0).cpu(15.0),
-        // A processor runs the items of a group one after the other.
+        // A CPU runs the items of a group one after the other.
         Constant::new("step_us", "a step of a tile's sum, while two groups share a unit", step)
             .cpu(100.0 * step),
-        Constant::new("alone", "how much longer a step of a group takes that is alone on a unit", alone),
-        Constant::new("start_steps", "what a group costs to start and to store", start),
-        Constant::new("elementwise", "how much longer operands that pass registers take", 1.3).cpu(1.0),
-        Constant::new("short_16_us", "operands of 16 bits and one slice of a sum, at least", short),
-        Constant::new("long_16_us", "operands of 16 bits and more slices, at least", 1.3 * short),
+        Constant::new("alone", "slowdown of a step if the group is alone on its unit", alone),
+        Constant::new("start_steps", "cost of starting a group and storing its tile, in steps", start),
+        Constant::new("elementwise", "slowdown of operands that are loaded through registers", 1.3).cpu(1.0),
+        Constant::new("short_16_us", "minimum time with 16-bit operands and one slice of a sum", short),
+        Constant::new("long_16_us", "minimum time with 16-bit operands and several slices", 1.3 * short),
     ]
 }
 static LARGE_MODEL: Model = Model { name: "matmul_tile", constants: &constants(0.18, 1.5, 16.0, 8.0) };
@@ -116,7 +116,7 @@ pub(super) static SMALL: Algorithm = Algorithm {
 };
 
 fn any(r: &Request<'_>) -> Result<(), &'static str> {
-    if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
+    if r.widens() { Err("f32 results of 16-bit operands") } else { Ok(()) }
 }
 
 fn copied(r: &Request<'_>) -> Result<(), &'static str> {
@@ -127,7 +127,7 @@ fn copied(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// Whether rows start where copies of 16 bytes may, in operands that are copied so: those whose stride along k is not 1.
+/// Returns whether rows start where 16-byte copies may, in operands that are copied so: those with a stride other than 1 along k.
 fn copies(p: &Problem) -> bool {
     let aligned = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
         let aligned = [along, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
@@ -137,27 +137,27 @@ fn copies(p: &Problem) -> bool {
         && aligned(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
 }
 
-/// Sets of 64 items of a group of [`TILE_SMALL`]: four need 34 KiB of local memory.
+/// Returns the sets of 64 items in a group of [`TILE_SMALL`]: four sets need 34 KiB of local memory.
 fn slices(device: &Device) -> usize {
     if device.capabilities().local_mem >= 36 << 10 { 4 } else { 2 }
 }
 
-/// Steps of the sum that groups take at once.
+/// Returns the steps of the sum that groups process at once.
 fn step(kernel: &'static Kernel, r: &Request<'_>) -> (usize, usize) {
     let bk = Tuning::value(r.device(), kernel, 0, "BK");
-    // Longer slices of B along k cost the compiler its registers.
+    // Longer slices of B along k would make the compiler spill registers.
     let b_along_k = access(&r.p.b, (r.p.k, r.p.b.row_stride), (r.p.n, r.p.b.col_stride), r.p.b_strides).0;
     let bk = if kernel.name == ASYNC_KERNEL.name && b_along_k { bk.min(16) } else { bk };
     let slices = if kernel.name == TILE_SMALL.name { slices(r.device()) } else { 1 };
     (bk, slices)
 }
 
-/// Rows and columns of a tile.
+/// Returns the rows and columns of a tile.
 fn side(kernel: &Kernel) -> usize {
     if kernel.name == TILE_SMALL.name { 64 } else { 128 }
 }
 
-/// Whether the last group of a tile may add its parts up: what others wrote has to be seen, as it is from sm_70 on.
+/// Returns whether the last group of a tile may add its parts. It must see the writes of other groups, as it does from sm_70 on.
 pub(super) fn last_can_join(device: &Device) -> bool {
     device.capabilities().sm() >= Some(70)
 }
@@ -173,10 +173,10 @@ fn estimate(kernel: &'static Kernel, model: &'static Model, r: &Request<'_>) -> 
         last: last_can_join(r.device()),
     };
     let schedule = SplitKSchedule::of(tiles, p.k, bk * slices, &costs);
-    // Through registers, and element by element where nothing else is possible.
+    // Loads go through registers, and one element at a time if nothing else is possible.
     let slower = if copies(p) { 1.0 } else { elementwise };
     let micros = launch + slower * schedule.cost(p.k, &costs);
-    // Operands of 16 bits are widened on their way: from the second slice on that is what a group waits for.
+    // 16-bit operands are widened during loading. From the second slice on, groups wait for this.
     let least = match r.dtype() {
         DType::F32 => 0.0,
         _ if r.device().capabilities().is_cpu() => 0.0,
@@ -186,7 +186,7 @@ fn estimate(kernel: &'static Kernel, model: &'static Model, r: &Request<'_>) -> 
     (micros.max(least), Plan::of(Tiles(schedule)))
 }
 
-/// Along which axis a matrix is read, and how many elements at once: its stride along k, its other stride and size.
+/// Returns the axis along which a matrix is read (`true` for k) and the elements per read, from its stride along k, its other stride and its sizes.
 fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usize; 2]) -> (bool, usize) {
     let ((k_size, k_stride), (size, stride)) = (along, other);
     let along_k = k_stride == 1 && stride != 1;
@@ -212,7 +212,7 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
     let items = side * side / 64;
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
-    // Fewer elements than items: one at a time.
+    // With fewer elements than items, elements are read one at a time.
     let widest = (side * bk / items).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
     let step = bk * slices;
@@ -255,7 +255,7 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
     add_tail(shape(text(kernel, e).launch("matmul_tile_sum")), &part, c, p, e, schedule, side).map(|()| None)
 }
 
-/// [`add_tail`] for parts of tiles of 128 x 128 that another kernel left.
+/// Runs [`add_tail`] for parts of 128 x 128 tiles that another kernel stored.
 pub(in crate::ops::matmul) fn add_tail_of_128(
     part: &Tensor,
     c: &Tensor,
@@ -268,7 +268,7 @@ pub(in crate::ops::matmul) fn add_tail_of_128(
     add_tail(launch, part, c, p, e, schedule, 128)
 }
 
-/// `c = epilogue(sum of the parts)`, each as large as `c`, in their order.
+/// Computes `c = epilogue(sum of the parts)`. Each part is as large as `c`; they are added in order.
 pub(in crate::ops::matmul) fn add_parts(
     part: &Tensor,
     c: &Tensor,

@@ -1,4 +1,4 @@
-//! Products on processors, and on what cannot run a tile of any size: blocks of A and B copied into panels that the caches hold.
+//! Products on CPUs, and on devices that cannot run a tile of any size: blocks of A and B are copied into panels that fit the caches.
 
 use super::super::arguments::{Unused, bind, geometry};
 use super::super::epilogue::COLUMN_SUMS;
@@ -12,12 +12,12 @@ pub(in crate::ops::matmul) static VECTOR: Kernel = Kernel::new("matmul_vector", 
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
     .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
 
-/// The same with what expressions are made of.
+/// The same kernel with the functions that expressions use.
 static VECTOR_TREE: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vector.cl"))
     .include(&[netcl_kernel::generate::FUNCTIONS, cl_file!("matmul_panels.cl")])
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])]);
 
-/// Work-items of a tile's group, which others need.
+/// Work-items of a tile's group in the other kernels.
 const ITEMS: usize = 256;
 
 pub(super) static ALGORITHM: Algorithm = Algorithm {
@@ -30,7 +30,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
 };
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
-    if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
+    if r.widens() { Err("f32 results of 16-bit operands") } else { Ok(()) }
 }
 
 static MODEL: Model = Model {
@@ -39,12 +39,12 @@ static MODEL: Model = Model {
         Constant::new("launch_us", "a launch", 2.0),
         Constant::new("cycles_per_us", "cycles of a core, each of two vectors of multiply-adds", 1300.0),
         Constant::new("copy_cycles", "copying an element into a panel", 0.04),
-        Constant::new("store_cycles", "an element of C, each time that blocks of k are added to it", 0.2),
+        Constant::new("store_cycles", "an element of C, whenever a block of k is added to it", 0.2),
         Constant::new("group_cycles", "a group, before its first element", 6000.0),
     ],
 };
 
-/// A processor's blocks.
+/// Division of a product on a CPU.
 #[derive(Debug)]
 struct Blocks(plan::Plan);
 
@@ -85,7 +85,7 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
         Some(tree) => tree.bind(launch),
         None => launch,
     };
-    // Without rows there are still column sums to make.
+    // Column sums are needed even if there are no rows.
     let rows = if column_sums { p.m.max(1) } else { p.m };
     launch.groups3([rows.div_ceil(plan.mg), p.n.div_ceil(plan.ng), p.batch()]).run()?;
     Ok(sums)

@@ -1,4 +1,4 @@
-//! A row for one vendor's devices takes a file and a line in a table. This is such a file, for AMD's GPUs, and the table is the test's own.
+//! Test that a row for one vendor's devices takes a file and a line in a table. This file is such a row for AMD's GPUs, in a table of the test.
 
 use super::super::super::algorithms::{Table, kernels};
 use super::super::reference;
@@ -10,7 +10,7 @@ use netcl_device::fault::FaultDriver;
 use netcl_device::{Architecture, Settings, open_driver};
 use netcl_kernel::vendors::{amd, intel};
 
-/// An element of C for each work-item.
+/// Kernel with one element of C per work-item.
 static ELEMENTS: Kernel = Kernel::new(
     "matmul_elements_gfx",
     "__kernel void elements(__global const T *a, __global const T *b, __global T *c, int m, int n, int k, float alpha) {\n\
@@ -23,7 +23,7 @@ static ELEMENTS: Kernel = Kernel::new(
 .tune(&[("WG", &[64])])
 .requires(|device| amd::gfx(device).is_some());
 
-/// A plan that no other row knows.
+/// A plan type that no other row knows.
 #[derive(Debug, PartialEq)]
 struct Elements {
     items: usize,
@@ -33,7 +33,7 @@ static ROW: Algorithm = Algorithm {
     kernel: &ELEMENTS,
     supports: |r| match r.dtype() == DType::F32 && r.p.batch() == 1 {
         true => Ok(()),
-        false => Err("neither one product nor f32"),
+        false => Err("requires a single f32 product"),
     },
     models: &[],
     estimate: |r| (0.0, Plan::of(Elements { items: r.c.count() })),
@@ -54,7 +54,7 @@ static ROWS: [&Algorithm; 3] = [&ROW, &vector::ALGORITHM, &tile::SMALL];
 static ROW_KERNELS: [&Kernel; 3] = kernels(&ROWS);
 static TABLE: Table<Products> = Table::new("matmul_of_the_test", &ROWS, &ROW_KERNELS);
 
-/// The test device, which says that it is of this architecture.
+/// Returns the test device with this architecture.
 fn device_of(architecture: Architecture) -> Device {
     let settings = Settings { no_binary_cache: true, trust_kernels: true, ..Settings::from_env() };
     let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
@@ -80,7 +80,7 @@ fn a_row_for_a_vendor_is_a_file_and_a_line() {
         let request = Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
         let (row, plan) = TABLE.choose(&request).unwrap();
         assert_eq!((row.name() == ELEMENTS.name).then_some(row.name()), expected);
-        // A plan is its row's alone.
+        // Only the row that made a plan can use it.
         match expected {
             Some(_) => assert_eq!(plan.get::<Elements>(&ELEMENTS).unwrap(), &Elements { items: m * n }),
             None => {

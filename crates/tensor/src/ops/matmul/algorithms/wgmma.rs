@@ -1,4 +1,4 @@
-//! The tensor cores of NVIDIA's sm_90: which products they take, and how one is launched.
+//! Products on NVIDIA's sm_90 tensor cores: which products they support, and how they are launched.
 
 use super::super::arguments::Unused;
 use super::super::epilogue::{Aux, Epilogue};
@@ -30,7 +30,7 @@ pub(in crate::ops::matmul) static WGMMA: Kernel = kernel(
         SCHEDULE,
     ],
 );
-/// The same with expressions, whose functions have GELU's names.
+/// The same kernel with expressions, whose functions have GELU's names.
 static TREE: Kernel = kernel(
     "matmul_wgmma_tree_sm90",
     &[
@@ -51,9 +51,9 @@ const fn kernel(name: &'static str, includes: &'static [&'static str]) -> Kernel
         .requires(|device| device.sm() == Some(90))
 }
 
-/// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
+/// Columns of a box of C or aux: 128 bytes, the span of the swizzle.
 const BOX_COLUMNS: u32 = 64;
-/// C or aux (m, n), dense, as boxes of an epilogue.
+/// Describes dense C or aux (m, n) as boxes of an epilogue.
 fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     let size = x.dtype().size();
     Ok(TensorMap {
@@ -65,7 +65,7 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     })
 }
 
-/// A tile, split-K and epilogue.
+/// Plan: tile, split-K and staging of the epilogue.
 #[derive(Debug)]
 struct Warpgroups(Plan);
 
@@ -79,13 +79,13 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     },
     run: |r, plan| {
         let Warpgroups(plan) = *plan.get(&WGMMA)?;
-        // As tf32 it has the plain epilogue.
+        // tf32 products have only the plain epilogue.
         finished(r, takes(r), |r| run(r, plan))
     },
     self_test: Some(proven),
 };
 
-/// Whether it does what belongs to C's epilogue: expressions where C is stored in whole vectors.
+/// Returns the predicate of what the kernel fuses. Expressions are fused if C is stored in whole vectors.
 fn takes(r: &Request<'_>) -> fn(&Aux<'_>) -> bool {
     let whole = r.dtype() != DType::F32 && !r.widens() && lanes_of(r.c, r.p, r.e) == 8;
     match whole && r.e.tree().is_some() && takes_expressions(r.device()) {
@@ -94,7 +94,7 @@ fn takes(r: &Request<'_>) -> fn(&Aux<'_>) -> bool {
     }
 }
 
-/// Whether an expression behind a small product is exact; see [`proven`].
+/// Checks that an expression after a small product is exact; see [`proven`].
 fn takes_expressions(device: &Device) -> bool {
     let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
     let tuning = Tuning::of(device);
@@ -125,27 +125,27 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
         }
         () if r.dtype() == DType::F32 => match copies_along_k(p, [0.0, 1.0]) {
             Some(_) => Ok(()),
-            None => Err("tf32 operands that do not lie along k, nor copies of them"),
+            None => Err("tf32 operands that are not contiguous along k and cannot be copied so"),
         },
-        () if lines::uneven([&p.a, &b]).is_none() => Err("operands with gaps"),
+        () if lines::uneven([&p.a, &b]).is_none() => Err("operands without a contiguous axis"),
         () if r.widens() && !p.n.is_multiple_of(8) => {
-            Err("sums in f32 with a number of columns that 8 does not divide")
+            Err("f32 sums with a number of columns that is not a multiple of 8")
         }
         () if r.widens() && (e.bias.is_some() || e.aux.tensor().is_some()) => {
-            Err("sums in f32 with an epilogue")
+            Err("f32 sums with an epilogue")
         }
         () => Ok(()),
     }
 }
 
-/// How many elements can be stored at once where rows of C and aux start at multiples of these: 8, 2 or 1.
+/// Returns the number of elements per store (8, 2 or 1) if rows of C and aux start at multiples of `starts`.
 fn lanes<const N: usize>(starts: [usize; N]) -> usize {
     let all = |lanes: &usize| starts.iter().all(|start| start.is_multiple_of(*lanes));
     [8, 2].into_iter().find(all).unwrap_or(1)
 }
 
-/// Microseconds of copying the operands that do not lie along k, as tf32 takes them, where a copy takes `start` and moves `speed` bytes in
-/// one; `None` where a copy would not lie right either.
+/// Estimates the microseconds of copying the operands that are not contiguous along k, as tf32 needs them. A copy takes `start` microseconds and
+/// moves `speed` bytes per microsecond. Returns `None` if a copy would not be aligned either.
 fn copies_along_k(p: &Problem, [start, speed]: [f64; 2]) -> Option<f64> {
     let copy = |x: &Matrix| match Aligned::of(x) {
         Some(x) if x.along_k => Some(0.0),
@@ -158,7 +158,7 @@ fn copies_along_k(p: &Problem, [start, speed]: [f64; 2]) -> Option<f64> {
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let (p, on) = (r.p, &Speeds::on(r.device()));
     if r.dtype() == DType::F32 {
-        // At half the speed.
+        // tf32 runs at half the speed.
         let twice = Plan::sum([p.m, p.n, 2 * p.k], on, r.e.add);
         let product = twice.tile.estimate([p.m, p.n, 2 * p.k], SplitK::Accumulate { add: false }, on);
         return (
@@ -180,7 +180,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (on.launch + copies + plan.tile.estimate([p.m, p.n, p.k], plan.split, on), plan)
 }
 
-/// The product of the operands as they lie, or after copies.
+/// Computes the product of the operands in place, or of copies.
 fn run(r: &Request<'_>, plan: Plan) -> Result<Option<Tensor>> {
     if r.dtype() != DType::F32 {
         return run_plan(r.c, &with_aligned_lines(r.p)?, r.e, plan, r.column_sums);
@@ -193,19 +193,18 @@ fn run(r: &Request<'_>, plan: Plan) -> Result<Option<Tensor>> {
     run_plan(r.c, &problem, r.e, plan, false).map(|_| None)
 }
 
-/// The same product of operands whose lines copies can take.
+/// Returns the same product with operands whose lines can be copied.
 pub(in crate::ops::matmul) fn with_aligned_lines(p: &Problem) -> Result<Problem> {
     let [a, b] = lines::aligned([p.a.clone(), p.b.clone().transposed()])?;
     Ok(Problem::one(a, b.transposed()))
 }
 
-/// [`lanes`] of C and aux.
+/// Returns [`lanes`] of C and aux.
 fn lanes_of(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> usize {
     lanes([p.n, c.layout().offset, e.aux.tensor().map_or(0, |aux| aux.layout().offset)])
 }
 
-/// What a text is compiled with: whether A and B lie along k, how many elements are stored at once, and whether B's columns are
-/// summed.
+/// Returns the kernel's defines: whether A and B are along k, the elements per store, and whether B's columns are summed.
 fn defines(
     Plan { tile, split, staging }: Plan,
     e: &Epilogue<'_>,
@@ -231,7 +230,7 @@ fn defines(
     all
 }
 
-/// The maps that the kernel reads, and whether A and B lie along k.
+/// Returns the tensor maps that the kernel reads, and whether A and B are along k.
 fn maps(
     c: &Tensor,
     p: &Problem,
@@ -240,7 +239,7 @@ fn maps(
 ) -> Result<(Vec<TensorMap>, [bool; 2])> {
     let b_transposed = p.b.clone().transposed();
     let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_transposed)) else {
-        return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
+        return Err(Error::internal("matmul_wgmma_sm90: the operands cannot be described by tensor maps"));
     };
     let mut maps = vec![a.map(&p.a, tile.rows())?, b.map(&b_transposed, tile.columns)?];
     if let Some(Staging { rows, .. }) = staging {
@@ -251,7 +250,7 @@ fn maps(
     Ok((maps, [a.along_k, b.along_k]))
 }
 
-/// What the kernel reads and writes behind the bias: aux, C, parts and counters of turns.
+/// Binds the buffers after the bias: aux, C, partial sums and turn counters.
 fn arguments(
     launch: Launch<'static>,
     c: &Tensor,
@@ -279,7 +278,7 @@ fn arguments(
     Ok(launch)
 }
 
-/// `c` is of the operands' type, or of f32 for [`SplitK::Accumulate`].
+/// Runs a plan. `c` has the operands' type, or f32 for [`SplitK::Accumulate`].
 pub(in crate::ops::matmul) fn run_plan(
     c: &Tensor,
     p: &Problem,
@@ -297,7 +296,7 @@ pub(in crate::ops::matmul) fn run_plan(
     let column_parts = splits * p.m.div_ceil(tile.rows());
     let sums = (column_sums && !along_k[1] && p.n.is_multiple_of(2)).then_some([column_parts, p.n]);
     let sums = sums.map(|shape| c.empty_f32(shape)).transpose()?;
-    // Sums are of f32, four of them 16 bytes.
+    // Sums are f32: 16 bytes hold four.
     let lanes = if matches!(split, SplitK::Accumulate { .. }) { 8 } else { lanes_of(c, p, e) };
     let defines = defines(plan, e, along_k, dtype, lanes, sums.is_some());
     let define = |launch: Launch<'static>| {
@@ -338,8 +337,8 @@ pub(in crate::ops::matmul) fn run_plan(
     Ok(Some(columns))
 }
 
-/// Whether small products are exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
-/// compiler does not know. See [`Tuning::proven`].
+/// Checks that small products are exact. This kernel relies on the layout of tensor maps and on instructions that the driver's compiler does not
+/// support. See [`Tuning::proven`].
 pub(in crate::ops::matmul) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
         let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
@@ -350,13 +349,13 @@ pub(in crate::ops::matmul) fn proven(device: &Device) -> bool {
             };
             proof::exact(device, DType::F32, proof::ALIGNED, [false, true], tf32)?;
         }
-        // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
+        // Test two compilations: with column sums, other warps work and other barriers are used.
         [false, true].into_iter().try_for_each(|column_sums| {
             proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
                 run_plan(c, p, &Epilogue::NONE, plan, column_sums)
             })
         })?;
-        // C and what is added to it through local memory.
+        // C and the matrix that is added to it move through local memory.
         proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
             let nothing = Tensor::zeros(device, [p.m, p.n], DType::Bf16)?;
             let epilogue = Epilogue { aux: Aux::Residual(&nothing), ..Epilogue::NONE };

@@ -16,9 +16,9 @@ pub(super) static KIND: Kind = Kind {
 /// Kingma and Ba (2015); weight decay is added to the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// Averages of the gradient and of its square.
+    /// Decay rates of the averages of the gradient and of its square.
     pub betas: [f64; 2],
-    /// Added to the root in the denominator.
+    /// Added to the square root in the denominator.
     pub eps: f64,
 }
 

@@ -4,6 +4,6 @@ static inline FV advance(FV p, FV g, FV *m, Common s) {
   const FV c = fma((FV)(s.h0), g - *m, *m);
   *m = fma((FV)(s.h1), g - *m, *m);
   p = fma((FV)(-s.lr * s.decay), p, p);
-  /* sign(NaN) is 0 and would hide it. */
+  /* sign(NaN) is 0, which would hide the NaN. */
   return fma((FV)(-s.lr), isnan(c) ? c : sign(c), p);
 }

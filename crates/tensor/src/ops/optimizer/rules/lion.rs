@@ -1,4 +1,4 @@
-//! Lion: steps of one size, by the sign of an average.
+//! Lion: steps of a fixed size, by the sign of an average of the gradients.
 
 use super::{Hyper, Kind, Rule, Step};
 use netcl_kernel::cl_file;
@@ -16,7 +16,7 @@ pub(super) static KIND: Kind = Kind {
 /// Chen et al. (2023), arXiv:2302.06675; weight decay is decoupled from the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lion {
-    /// Share of the average in the direction, and in the next average.
+    /// Decay rates of the average in the direction, and in the next average.
     pub betas: [f64; 2],
 }
 

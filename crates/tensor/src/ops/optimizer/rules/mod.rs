@@ -1,6 +1,6 @@
-//! The optimizers: what one says about itself, and the list of all.
+//! The optimizers: the properties of each, and the list of all.
 //!
-//! To add one, write its file and its OpenCL text next to it, and name it in [`KINDS`].
+//! To add one, write its file and its OpenCL source next to it, and add it to [`KINDS`].
 
 mod adam;
 mod adamw;
@@ -15,53 +15,53 @@ pub use sgd::Sgd;
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
 
-/// Every optimizer. The first one's text is also built for f16, the first one's and the last one's for bf16, in self-tests.
+/// Every optimizer. Self-tests also compile the first one for f16, and the first and the last one for bf16.
 pub const KINDS: &[&Kind] = &[&adamw::KIND, &adam::KIND, &lion::KIND, &sgd::KIND];
 
-/// An optimizer with its hyperparameters: how an element of a parameter follows its gradient.
+/// An optimizer with its hyperparameters: the update of an element of a parameter from its gradient.
 pub trait Rule: Debug + Send + Sync {
-    /// Its line of [`KINDS`].
+    /// Returns its entry in [`KINDS`].
     fn kind(&self) -> &'static Kind;
 
-    /// Hyperparameters, in the order of [`Kind::hyper`].
+    /// Returns the hyperparameters, in the order of [`Kind::hyper`].
     fn values(&self) -> Vec<f64>;
 
-    /// Names of what is kept for each parameter, as checkpoints have them: tensors of its shape in f32, which start at zero; three at most.
-    /// They are the pointers `m`, `v`, … of the OpenCL text, in this order.
+    /// Returns the names of the state of each parameter, as used in checkpoints: at most three f32 tensors of its shape, which start at zero. They
+    /// are the pointers `m`, `v`, … of the OpenCL source, in this order.
     fn state(&self) -> &'static [&'static str];
 
-    /// Whether a step needs whole matrices, of which no rank may have a part.
+    /// Returns whether a step needs whole matrices, so that no rank may have only a part.
     fn needs_whole_matrices(&self) -> bool {
         false
     }
 
-    /// Bytes for each element of a parameter that is stored as `dtype`: its state, and f32 master weights of narrower types.
+    /// Returns the bytes per element of a parameter of type `dtype`: its state, and f32 master weights for narrower types.
     fn bytes(&self, dtype: DType) -> usize {
         (self.state().len() + usize::from(dtype != DType::F32)) * DType::F32.size()
     }
 
-    /// Factors of averages that start at zero, for which the text gets corrections at step t: `c1` = 1 / (1 - β₁ᵗ), `c2` the root of
-    /// 1 / (1 - β₂ᵗ).
+    /// Returns the decay rates of averages that start at zero. The OpenCL source gets their corrections at step t: `c1` = 1 / (1 - β₁ᵗ), and `c2`,
+    /// the square root of 1 / (1 - β₂ᵗ).
     fn averages(&self) -> [f64; 2] {
         [0.0; 2]
     }
 
-    /// `h0` … `h3` of the text. Differences from 1 are taken here, in f64.
+    /// Returns `h0` … `h3` of the OpenCL source. Differences from 1 are computed here, in f64.
     fn scalars(&self) -> [f64; 4];
 
-    /// Further defines of the text.
+    /// Returns further defines of the OpenCL source.
     fn defines(&self) -> Vec<(&'static str, bool)> {
         Vec::new()
     }
 
-    /// A step of one element in f64, which the self-test compares with: parameter and state are updated in place.
+    /// Computes a step of one element in f64 for the self-test; parameter and state are updated in place.
     fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step);
 }
 
 /// Values that all elements of a step share.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Its number, from 1 on.
+    /// Number of the step, from 1.
     pub number: i32,
     /// The clipped gradient.
     pub gradient: f64,
@@ -71,59 +71,59 @@ pub struct Step {
     pub decay: f64,
 }
 
-/// What is known of an optimizer before its hyperparameters are.
+/// Static properties of an optimizer.
 pub struct Kind {
-    /// Its name in settings.
+    /// Name in settings.
     pub name: &'static str,
-    /// Its name in texts for people.
+    /// Display name.
     pub title: &'static str,
-    /// Its hyperparameters.
+    /// Hyperparameters.
     pub hyper: &'static [Hyper],
-    /// The optimizer with such values, one for each of [`Kind::hyper`], which were checked.
+    /// Builds the optimizer with these checked values, one for each of [`Kind::hyper`].
     pub make: fn(&[f64]) -> Arc<dyn Rule>,
-    /// OpenCL text of `advance`.
+    /// OpenCL source of `advance`.
     pub(super) text: &'static str,
-    /// The cases of the self-test.
+    /// Returns the cases of the self-test.
     pub(super) cases: fn() -> Vec<Arc<dyn Rule>>,
 }
 
 /// A hyperparameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Hyper {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Its value where none is given.
+    /// Default value.
     pub default: f64,
-    /// Whether it can have a value.
+    /// Returns whether a value is valid.
     pub fits: fn(f64) -> bool,
-    /// The values that it can have, for errors.
+    /// Description of the valid values, for errors.
     pub expected: &'static str,
 }
 
 impl Hyper {
-    /// A share: at least 0 and below 1.
+    /// Builds a hyperparameter that is at least 0 and below 1.
     pub const fn share(name: &'static str, default: f64) -> Self {
         Self { name, default, fits: |x| (0.0..1.0).contains(&x), expected: "at least 0 and below 1" }
     }
-    /// A finite number from 0 on.
+    /// Builds a hyperparameter that is finite and at least 0.
     pub const fn from_zero(name: &'static str, default: f64) -> Self {
         Self { name, default, fits: |x| x >= 0.0 && x.is_finite(), expected: "at least 0" }
     }
-    /// A finite number.
+    /// Builds a hyperparameter that is finite.
     pub const fn number(name: &'static str, default: f64) -> Self {
         Self { name, default, fits: f64::is_finite, expected: "a finite number" }
     }
-    /// 1 for yes, 0 for no.
+    /// Builds a hyperparameter that is 1 (yes) or 0 (no).
     pub const fn switch(name: &'static str) -> Self {
         Self { name, default: 0.0, fits: |x| x == 0.0 || x == 1.0, expected: "0 or 1" }
     }
 }
 
 impl Kind {
-    /// The optimizer of this name.
+    /// Returns the optimizer with this name.
     ///
     /// # Errors
-    /// `Format` with the names that there are.
+    /// `Format` with the known names.
     pub fn named(name: &str) -> Result<&'static Self> {
         KINDS.iter().copied().find(|kind| kind.name == name).ok_or_else(|| {
             let names = listed(KINDS.iter().map(|kind| kind.name));
@@ -131,15 +131,15 @@ impl Kind {
         })
     }
 
-    /// The optimizer with these hyperparameters, and defaults for others.
+    /// Builds the optimizer with these hyperparameters, and defaults for all others.
     ///
     /// # Errors
-    /// `Format` for a hyperparameter that it does not have, and for a value that it cannot have.
+    /// `Format` for an unknown hyperparameter, and for an invalid value.
     pub fn with(&self, given: &[(&str, f64)]) -> Result<Arc<dyn Rule>> {
         if let Some((name, _)) = given.iter().find(|(name, _)| self.hyper.iter().all(|h| h.name != *name)) {
             let names = listed(self.hyper.iter().map(|h| h.name));
             return Err(Error::format(format!(
-                "optimizer {}: no hyperparameter {name}; expected one of {names}",
+                "optimizer {}: unknown hyperparameter {name}; expected one of {names}",
                 self.name
             )));
         }
@@ -150,7 +150,7 @@ impl Kind {
         Ok((self.make)(&values))
     }
 
-    /// Whether hyperparameters can have these values.
+    /// Checks that the values are valid for the hyperparameters.
     pub(super) fn check(&self, values: &[f64]) -> Result<()> {
         match self.hyper.iter().zip(values).find(|(h, x)| !(h.fits)(**x)) {
             Some((Hyper { name, expected, .. }, x)) => {
@@ -165,12 +165,12 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The define `RULE`: its place in [`KINDS`].
+/// Returns the define `RULE`: the index in [`KINDS`].
 pub(super) fn number(kind: &Kind) -> usize {
     KINDS.iter().position(|other| other.name == kind.name).unwrap_or(KINDS.len())
 }
 
-/// The texts of all, of which `RULE` chooses one.
+/// Returns the sources of all optimizers, one of which `RULE` selects.
 pub(super) fn texts() -> String {
     let mut all = String::new();
     for (i, kind) in KINDS.iter().enumerate() {
@@ -184,7 +184,7 @@ pub(super) fn texts() -> String {
 mod tests {
     use super::*;
 
-    /// Each name, state and hyperparameter means one thing; what a list of values makes has these values.
+    /// Tests that each name, title and state is unique, and that a rule built from values has these values.
     #[test]
     fn kinds_describe_what_they_make() {
         for (i, kind) in KINDS.iter().enumerate() {
@@ -211,7 +211,10 @@ mod tests {
             let error = adamw.with(given).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         };
-        fails(&[("momentum", 0.9)], "adamw: no hyperparameter momentum; expected one of beta1, beta2, eps");
+        fails(
+            &[("momentum", 0.9)],
+            "adamw: unknown hyperparameter momentum; expected one of beta1, beta2, eps",
+        );
         fails(&[("beta1", 1.0)], "adamw: beta1 1, expected at least 0 and below 1");
         fails(&[("eps", f64::NAN)], "adamw: eps NaN, expected at least 0");
         let error = Kind::named("adagrad").err().unwrap().to_string();

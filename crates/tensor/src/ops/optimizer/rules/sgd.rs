@@ -17,14 +17,14 @@ pub(super) static KIND: Kind = Kind {
     },
 };
 
-/// Gradient descent; weight decay is added to the gradient. Formulas are PyTorch's.
+/// Gradient descent; weight decay is added to the gradient. The formulas are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// Share of the last direction that is kept; 0 keeps no buffer.
+    /// Fraction of the last direction that is kept; 0 keeps no buffer.
     pub momentum: f64,
-    /// Share of the gradient that does not enter the direction.
+    /// Fraction of the gradient that does not enter the direction.
     pub dampening: f64,
-    /// Looks ahead along the direction (Sutskever et al. 2013).
+    /// Nesterov momentum, which looks ahead along the direction (Sutskever et al. 2013).
     pub nesterov: bool,
 }
 

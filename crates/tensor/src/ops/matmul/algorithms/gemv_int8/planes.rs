@@ -1,4 +1,5 @@
-//! Products of some rows by quantised rows in planes on tensor cores: weights become 16-bit floats in registers, activations stay as they are.
+//! Products by quantized rows in planes on tensor cores, for few rows. Weights are converted to 16-bit floats in registers. Activations stay
+//! unchanged.
 
 use super::super::gemv::Stack;
 use super::super::rows_mma::{
@@ -16,7 +17,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
         let (p, parts) = (r.p, r.fused.parts());
         let sizes = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: p.b.col_stride, planes: true };
         if let Some(Stack::Sorted { groups, .. }) = r.fused.stack {
-            // There is no other.
+            // No other algorithm supports this.
             return (0.0, of_sorted(r.device(), groups.rows, groups.experts, sizes));
         }
         Shape::of(r.device(), sizes).map_or((f64::INFINITY, None), |(micros, shape)| (micros, Some(shape)))
@@ -31,21 +32,21 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let a = &r.p.a;
     match () {
-        () if r.stored.order != BlockOrder::Planes => Err("rows that do not lie in planes"),
-        () if !matches!(r.c.dtype(), DType::F16 | DType::Bf16) => Err("results that are not of 16 bits"),
+        () if r.stored.order != BlockOrder::Planes => Err("the matrix is not stored in planes"),
+        () if !matches!(r.c.dtype(), DType::F16 | DType::Bf16) => Err("requires f16 or bf16 results"),
         () if r.fused.stack.is_none() && !(1..=MOST_ROWS).contains(&r.p.m) => {
-            Err("not between 1 and 128 rows")
+            Err("requires 1 to 128 rows of A, or rows sorted by matrix")
         }
         () if r.p.batch() != 1 || r.columns() == 0 || r.p.k == 0 || !r.p.k.is_multiple_of(CHUNK) => {
-            Err("several products, an empty one, or a sum of no whole chunks of 128 steps")
+            Err("requires a single non-empty product with k a multiple of 128")
         }
-        () if r.fused.norm.is_some() => Err("a norm before it"),
-        () if matches!(r.fused.stack, Some(Stack::ByRow { .. })) => Err("a matrix for each row"),
+        () if r.fused.norm.is_some() => Err("does not support a fused norm"),
+        () if matches!(r.fused.stack, Some(Stack::ByRow { .. })) => Err("one matrix per row"),
         () if a.col_stride != 1
             || !a.offset().is_multiple_of(LANES)
             || r.p.m > 1 && !a.row_stride.is_multiple_of(LANES) =>
         {
-            Err("rows of A that do not begin at multiples of 16 bytes")
+            Err("rows of A that do not start at multiples of 16 bytes")
         }
         () => Ok(()),
     }
@@ -67,7 +68,7 @@ mod tests {
     use crate::random::Generator;
     use crate::suite::test_device;
 
-    /// Beside the product by dense weights in f32, in every format, type and number of rows; with all that stands around it.
+    /// Compares with the product by dense weights in f32, for every format, type and number of rows, and with all fused operations.
     #[test]
     fn rows_in_planes_by_tensor_cores() {
         let device = test_device().unwrap();
