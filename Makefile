@@ -27,13 +27,14 @@
 #                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
 # make serve-check    `netcl serve` asked by openai, ollama, litellm, instructor and headless Chromium (pip installs them in target; CHROMIUM
 #                     names a browser, without it playwright fetches one; MODEL a model with a chat template)
+# make drawings       the drawings of ARCHITECTURE.md from docs/drawings/*.dot, by Graphviz (apt-get install graphviz)
 
 PEER ?= auto
 SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
+.PHONY: drawings serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -57,6 +58,10 @@ check:
 	$(CARGO) test --locked --package netcl-device --no-default-features --lib
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	  else echo "make deny: skipped, cargo-deny is not installed (cargo install cargo-deny --locked)"; fi
+
+drawings:
+	@dot -V >/dev/null 2>&1 || { echo "make drawings: Graphviz is not installed (apt-get install graphviz)"; exit 1; }
+	for source in docs/drawings/*.dot; do dot -Tsvg $$source -o $${source%.dot}.svg || exit 1; done
 
 deny:
 	$(CARGO) deny --all-features --locked check

@@ -154,6 +154,99 @@ fn the_glossary_has_each_term_once_with_its_source() {
     assert!(seen.len() > 50 && wrong.is_empty(), "docs/glossary.md: {}", wrong.join("\n"));
 }
 
+/// Returns the contents of each `<tag>…</tag>` in a line.
+fn tagged<'a>(line: &'a str, tag: &str) -> Vec<&'a str> {
+    let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));
+    line.split(&begin).skip(1).filter_map(|rest| rest.split_once(&end)).map(|(inside, _)| inside).collect()
+}
+
+/// Returns the pieces of a label between its tags: what the drawing shows.
+fn pieces(label: &str) -> Vec<&str> {
+    let texts = label.split('<').filter_map(|part| part.split_once('>')).map(|(_, text)| text);
+    texts.filter(|text| !text.is_empty()).collect()
+}
+
+/// Returns whether `code` contains one of the keywords followed by exactly `name`.
+fn declares(code: &str, keywords: &[&str], name: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    keywords.iter().any(|keyword| {
+        let start = format!("{keyword} {name}");
+        code.match_indices(&start).any(|(at, _)| ends(&code[at + start.len()..]))
+    })
+}
+
+const TYPES: [&str; 4] = ["struct", "enum", "trait", "type"];
+
+/// Returns whether a file declares `name`: a type, a function, a function of a type or of a module, or a name of another language.
+fn is_in(path: &str, code: &str, name: &str) -> bool {
+    match name.split_once("::") {
+        Some((module, function)) if module.starts_with(char::is_lowercase) => {
+            path.contains(module) && declares(code, &["fn"], function)
+        }
+        Some((ty, function)) => {
+            let has = |line: &str| line.trim_start().starts_with("impl") && line.contains(ty);
+            declares(code, &["fn"], function) && (declares(code, &TYPES, ty) || code.lines().any(has))
+        }
+        None if name.starts_with("cl") => code.contains(name),
+        None => declares(code, &TYPES, name) || declares(code, &["fn"], name),
+    }
+}
+
+/// Checks the drawings of ARCHITECTURE.md: every name in their sources exists, and `make drawings` was run.
+#[test]
+fn drawings_name_what_exists() {
+    let folder = "docs/drawings";
+    let architecture = read("ARCHITECTURE.md");
+    let mut code = String::new();
+    sources(&root().join("crates"), &mut code);
+    let (mut wrong, mut labels, mut found) = (Vec::new(), 0, BTreeSet::new());
+    for entry in std::fs::read_dir(root().join(folder)).unwrap().flatten() {
+        let path = entry.path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("dot") => {}
+            Some("svg") if path.with_extension("dot").is_file() => continue,
+            _ => {
+                wrong.push(format!("{folder}: {} has no source", path.display()));
+                continue;
+            }
+        }
+        let (source, svg) = (format!("{folder}/{name}.dot"), format!("{folder}/{name}.svg"));
+        found.insert(name);
+        if !architecture.contains(&svg) || !root().join(&svg).is_file() {
+            wrong.push(format!("{svg} is missing, or ARCHITECTURE.md does not show it; run make drawings"));
+            continue;
+        }
+        let drawn = read(&svg).replace("&#45;", "-").replace("&#39;", "'");
+        for line in read(&source).lines().filter(|line| line.contains("label=<<b>")) {
+            labels += 1;
+            let label = line.split_once("label=<").unwrap().1.split(">]").next().unwrap();
+            let label = label.split(">, ").next().unwrap().to_owned() + ">";
+            let stale = pieces(&label).into_iter().find(|piece| !drawn.contains(piece));
+            wrong.extend(stale.map(|piece| format!("{svg} lacks {piece:?}; run make drawings")));
+            let file = tagged(&label, "i").first().map_or(String::new(), |file| format!("crates/{file}"));
+            match (tagged(&label, "b").first(), std::fs::read_to_string(root().join(&file))) {
+                (Some(name), Ok(code)) if is_in(&file, &code, name) => {}
+                (name, _) => wrong.push(format!("{source}: {file} does not declare {name:?}")),
+            }
+            // Types in the description: every word with a capital letter, except abbreviations.
+            let words = pieces(&label).into_iter().skip(1).filter(|piece| !piece.ends_with(".rs"));
+            let words = words.flat_map(|piece| piece.split(|c: char| !c.is_alphanumeric()));
+            let types =
+                words.filter(|word| word.contains(char::is_uppercase) && word.contains(char::is_lowercase));
+            let unknown = types
+                .filter(|word| !declares(&code, &TYPES, word) && !code.contains(&format!("    {word}(")));
+            wrong.extend(unknown.map(|word| format!("{source}: no type is called {word}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(found.len() >= 3 && labels > 30, "{found:?}: {labels} labels");
+    assert!(
+        is_in("a/b.rs", "impl A {\n fn b() {}", "A::b") && !is_in("a/b.rs", "impl A {\n fn bc() {}", "A::b")
+    );
+    assert!(is_in("a/b.rs", "struct A;", "A") && !is_in("a/b.rs", "struct Ab;", "A"));
+}
+
 /// Words that this project used instead of established terms (docs/glossary.md): the places where they are forbidden, the start of names
 /// that contain them, and the replacement.
 const RETIRED: [(&str, &str, &str); 14] = [

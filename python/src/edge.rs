@@ -1,4 +1,8 @@
 //! The boundary between Python and netcl: every call into the libraries passes through [`run`].
+//!
+//! It releases the interpreter's lock and catches panics. It raises an error as the exception that one table assigns to its kind, and
+//! re-raises an exception of a Python function that netcl called. Waiting for the device happens on a separate thread, so that Ctrl-C is
+//! handled.
 
 use netcl::prelude::{Error, ErrorKind, Result, no_grad};
 use netcl::tensor::Lazy;

@@ -1,4 +1,7 @@
 //! Memory that is freed at the end of a Python block, even if names still refer to it.
+//!
+//! A scope records the buffers of tensors that Python gets. At its end `Buffer::release` frees their memory, and every later command with
+//! such a buffer is refused.
 
 use crate::edge::run;
 use netcl::device::{Buffer, WeakBuffer};

@@ -1,4 +1,7 @@
 //! Training runs. The same settings give the same bits as `netcl train`.
+//!
+//! A run is the `Trainer` of netcl-train with an observer that calls Python. Parameters of `nn.Decoder` are the leaves of the decoder
+//! itself.
 
 use crate::device::by_name;
 use crate::edge::{keep_exception, raised, run};

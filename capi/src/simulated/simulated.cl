@@ -1,4 +1,5 @@
-// C = A · B with A (m, k), B (k, n), C (m, n), all row-major. Work-item (j, i) computes C[i, j] and sums from 0 to k-1.
+// C = A · B with A (m, k), B (k, n), C (m, n), all row-major, in f32 or f64. Sizes are ulong. Work-item (j, i) computes C[i, j] and sums from
+// 0 to k-1; items outside of C do nothing. No defines.
 
 __kernel void matrix_multiply_f32(__global const float *a, __global const float *b, __global float *c, ulong m, ulong n, ulong k) {
   ulong j = get_global_id(0), i = get_global_id(1);

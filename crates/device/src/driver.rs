@@ -1,4 +1,4 @@
-//! The driver interface: the twenty or so calls that netcl makes to a device. OpenCL implements them, and so does the simulated GPU of the crate
+//! The driver interface: about thirty calls that netcl makes to a device. OpenCL implements them, and so does the simulated GPU of the crate
 //! `aethercl`.
 //!
 //! Handles are shared owners: cloning is cheap, and dropping the last one releases the object. A driver only receives handles that it created. It

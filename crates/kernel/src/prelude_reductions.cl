@@ -1,4 +1,12 @@
-/* Second part of the prelude of every kernel: reductions over work-groups, and an item's share of a softmax row. */
+/* Second part of the prelude of every kernel. Values are float.
+ *
+ * GROUP_SUM(s, v), GROUP_MAX(s, v)  reduce v over a work-group of WG items, all of which must call it; GROUP_SCRATCH(s) declares s
+ * COLUMN_SUM(s, v)                  sums of a vector over dimension 1 of a group of (X, Y) items; COLUMN_SCRATCH(s) declares s
+ * EXP(x)                            exponential, as accurate as results of the type OUT need
+ * softmax_share(x, n)               an item's share of the maximum and the sum of a softmax row of n elements
+ *
+ * Defines: WG, VW, OUT and NVIDIA_CC of prelude.cl.
+ */
 
 /* Reductions over a work-group of WG items with a fixed tree; every item receives the result. */
 #define PLUS(a, b) ((a) + (b))

@@ -1,4 +1,7 @@
 //! Built kernels of one device: in memory by kernel and defines, on disk by all inputs that determine the binary.
+//!
+//! A program consists of defines, prelude and the kernel's source. If a build fails, the error shows the log, the source lines that it names, and the
+//! path of the full source.
 
 use crate::cache::DiskCache;
 use crate::define::Value;

@@ -1,4 +1,9 @@
 //! Several kernels for the same job.
+//!
+//! A variant is named by its assumption (`softmax_rows`) and has a predicate on the device's capabilities. A variant that `netcl tune` measured as
+//! faster for a class of shapes has priority. Skipped variants cause a warning. A kernel's tuned parameters are chosen in the same way. `netcl tune
+//! --list` shows the stored measurements of a choice. If sizes and layouts matter as much as the device, there is a table of algorithms with
+//! estimated times instead (`netcl_tensor::ops::algorithms`).
 
 use crate::kernel::Kernel;
 

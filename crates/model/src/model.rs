@@ -1,4 +1,7 @@
 //! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
+//!
+//! Trainer, evaluation, checkpoints, generation and benchmarks use only this trait: configuration, parameters by name, logits, loss, FLOPs, tensors
+//! in the layout of Hugging Face's files, and a text that is being continued.
 
 use crate::checkpoint::{Planned, TensorView};
 use crate::decoder::{DecoderConfig, FileFacts};

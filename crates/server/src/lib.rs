@@ -3,6 +3,11 @@
 //! Connections run on one thread. Each loaded model runs on another thread, the only one that calls the device. A request becomes a command to that
 //! thread. Its tokens come back through a channel with capacity for the whole answer, so the model's thread never waits for a reader. When a client
 //! disconnects, its request is dropped. This notifies the thread, and the pages are free in the next step.
+//!
+//! A route takes the fields of a request one by one, so an unknown field is an error (`fields`). It prepares the job on a separate thread, because
+//! rendering a template or compiling a schema can take long. `reader` separates reasoning and function calls from text, in the forms that the chat
+//! template shows (`forms`). The constraints of a request are one grammar (`bound`). Embedding vectors are computed between two steps of the engine.
+//! `registry` loads models on request, within a memory budget. Each page is a single file without external resources.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -3,6 +3,9 @@
 //! Recording is implicit, as in PyTorch: an op whose inputs need gradients creates a node. Nodes have increasing numbers. Visiting them in
 //! descending order therefore reaches every consumer of a tensor before its producer. The tensors that a node saved are freed when the
 //! backward passes it.
+//!
+//! If an input or result that a backward reads was overwritten after the forward, the backward is an error, as in PyTorch
+//! (`tensor/saved.rs`). A gradient that a leaf collects owns its memory (`tape/collect.rs`).
 
 use crate::tensor::autograd::{Autograd, Backward, Body, Done, Node};
 use crate::tensor::saved::{Form, Saved, described};

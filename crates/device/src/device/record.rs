@@ -3,6 +3,9 @@
 //! Watching records commands that also run. Capturing records them instead of running them. Captured commands are bound and enqueued later, any
 //! number of times, so the pool may not give their memory to other buffers. Freed blocks of a capture therefore stay with it. The capture reuses
 //! them, or places buffers according to a plan.
+//!
+//! The recorder knows only what launches declare: `read`, `write`, and `read_indirect` for memory whose address is in an argument, such as a tensor
+//! map. The declarations must be complete.
 
 use super::Device;
 use super::buffer::{Buffer, Serial, WeakBuffer};

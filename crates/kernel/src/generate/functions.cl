@@ -1,6 +1,14 @@
-/* Building blocks of generated kernels' expressions: loads by storage type, functions, the end of a row.
+/* Building blocks of generated kernels' expressions: loads by storage type, functions, the end of a row. FV is a vector of VW floats.
+ *
+ * IN_Vd(p, i), IN_1d(p, i)   load a vector, or one value, at element i; d is the storage type: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32, 5 a mask
+ * OUT_V, OUT_VA              store a vector in the type OUT; OUT_VA at a multiple of VW elements
+ * ROUNDEDd(v)                v rounded to the storage type d
+ * tanh_of, sigmoid, silu, gelu (exact), gelu_tanh, and silu_grad, gelu_grad, gelu_tanh_grad   FV -> FV
+ * normal(x, e)               distribution function of the normal distribution at x, with e = exp(-x^2 / 2)
+ * LANES(x, LOAD)             declares x, a vector with LOAD(k) in the first `lanes` lanes and 0 in the others
  *
  * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: a grid-stride loop.
+ * Defines: VW, OUT, ALIGNED_VECTORS and NVIDIA_CC of the prelude.
  */
 #ifndef CHUNKED
 #define CHUNKED 1

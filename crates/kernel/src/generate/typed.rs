@@ -1,4 +1,7 @@
 //! Generates element-wise kernels that compute in each operand's own type: the defines of `typed.cl` for one combination of operands.
+//!
+//! Integers and masks have neither gradients nor an f64 reference; they are exact. In a kernel with a mask, the float operands determine the number
+//! of vector lanes.
 
 use crate::define::{Text, Value};
 use crate::dtype::DType;

@@ -1,5 +1,7 @@
 //! Self-test of a kernel variant before its first use. It covers variants that rely on behavior that OpenCL does not guarantee: vendor instructions,
 //! binary layouts, barriers between work-groups.
+//!
+//! During the test the variant is in quarantine on disk, because a wrong barrier can hang a device without an error.
 
 use super::{Suspect, Tuning};
 use crate::kernel::Kernel;

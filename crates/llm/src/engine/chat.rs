@@ -1,4 +1,6 @@
 //! A conversation: applies its template and prefills only new tokens.
+//!
+//! All messages are rendered each time, and the tokens of earlier answers are kept, so a turn prefills only new tokens.
 
 use super::prompt::{Prompts, chat, mark};
 use super::{Generated, LoadedModel, Request, Session, Watch};

@@ -1,4 +1,8 @@
 //! A loaded model, ready for generation: weights, tokenizer, chat template and the defaults of its files.
+//!
+//! Before any allocation, `needs` compares the memory of the model with that of the devices, and `fit` divides the layers between them. `weights`
+//! loads one parameter at a time, converted by several threads, to the device of its layer. A [`Session`] then runs one sequence, a [`Conversation`]
+//! renders messages for it, and an [`Engine`] runs many sequences.
 
 mod batch;
 mod chat;

@@ -1,4 +1,7 @@
 //! A single sequence: prefill through the cache, then decoding steps.
+//!
+//! States stay on the device. If a prompt shares a prefix with the last one, only the rest is prefilled, in chunks with a chance to stop between
+//! them.
 
 use super::LoadedModel;
 use crate::sampler::{Finish, Output, Sampler, StopTexts};

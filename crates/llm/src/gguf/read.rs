@@ -1,4 +1,6 @@
 //! A model's GGUF file, or all files of a split model.
+//!
+//! The file is mapped. Every size in the header is compared with the size of the file before any allocation.
 
 use super::part::{Part, Tensor};
 use super::value::{Kind, Value};

@@ -1,4 +1,7 @@
 //! Models on disk: Hugging Face folders, training run folders and GGUF files, and conversions between them.
+//!
+//! `source` reads a model in any layout, `convert` writes it in another one, and `mix` chooses the format of each tensor. Metadata that would not
+//! read back as the same model are refused before the work begins.
 
 pub mod adapter;
 mod architecture;

@@ -1,5 +1,7 @@
 //! Maps tensors between GGUF's and Hugging Face's names, with the conversion of their elements. The mapping follows from the names of the family
 //! ([`netcl_model::decoder::Names`]) and a short list for all architectures.
+//!
+//! Conversions are rows of heads in pairs, transposed matrices, norms greater by one, and experts in one tensor.
 
 use super::architecture::Architecture;
 use netcl_model::decoder::{DecoderConfig, Placement};

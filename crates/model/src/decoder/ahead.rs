@@ -1,4 +1,8 @@
 //! Generation ahead of the host: while the host processes tokens, the device computes the next ones.
+//!
+//! A second graph after the step reads its logits, writes the token to the next step's input, and advances the position. Two runs of such steps are
+//! enqueued: the host reads the tokens of one while the device computes the other. If a token ends the text, the steps enqueued after it are
+//! discarded by resetting the length of the cache.
 
 use super::Batch;
 use super::batch::Queued;

@@ -2,6 +2,9 @@
 //!
 //! A configuration is read completely or rejected. Writing one is an error unless it would read back as the same model, because not every
 //! format can express every configuration.
+//!
+//! A new family needs a row, a function that reads its fields, one that writes them, and goldens from `tools/golden_decoder.py`. `tests/decoder.rs`
+//! fails for a family without goldens. `tests/goldens/configs.json` has configurations of public models.
 
 use super::config::Sizes;
 use super::defaults::{self, Table, completed};

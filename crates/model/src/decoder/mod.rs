@@ -1,5 +1,9 @@
 //! Decoder-only transformers of many families: one model, described by data ([`DecoderConfig`]), which selects norms, positions, attention and
 //! MLP. A family is a row of [`FAMILIES`] with the names in its files.
+//!
+//! `config.rs` has every choice that distinguishes decoders. `shapes.rs` is the only list of parameters: count, initial values, files and state
+//! follow from it. A layer is a token mixer and an MLP (`block.rs`), and decoding keeps one state per layer (`state`). On several devices a decoder
+//! is a list of stages (`stage.rs`).
 
 mod activation;
 mod ahead;

@@ -1,5 +1,9 @@
 //! Texts whose states are pages of one cache (Kwon et al. 2023, "PagedAttention"). Texts of any lengths can be batched, and texts with the same
 //! prefix can share its pages. The caller assigns pages to texts.
+//!
+//! A step is captured once for each number of texts (1, 2, 4, 6, 8, 12, …) and of new tokens. Rows without a text have a position beyond every cache.
+//! Page `p` of a text is page `p` in every layer. A cache without a page table is another case of the same kernels. In a cache of 8 bits, rows are
+//! rounded on writing and unpacked on reading.
 
 use super::Decoder;
 use super::pass::Angles;

@@ -1,6 +1,10 @@
 //! One token of each text through the layers of a stage. The step is captured once and replayed for every position, because tokens, position and the
 //! output of the previous stage are read from device memory. Launches are few because operations are fused: norm and map; map, activation and
 //! residual stream; attention with rotary positions and the cache write.
+//!
+//! A block of attention takes five launches: the norm with the projection after it; attention with rotary positions and the cache write; the
+//! projection back into the residual stream; the two projections of the MLP with norm, activation and residual. Products of up to eight rows read the
+//! matrix once. A prompt runs without a graph.
 
 use super::norm::Norm;
 use super::pass::{Angles, StepAt};

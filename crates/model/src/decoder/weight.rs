@@ -1,4 +1,6 @@
 //! The matrix of a linear map: a dense, trainable tensor, or read-only quantized blocks in GGUF format.
+//!
+//! Several matrices in one map, such as queries, keys and values, may each have a different format.
 
 use super::lister::parameter;
 use crate::layers::in_layer;

@@ -1,5 +1,9 @@
 //! A step of one or a few texts as one launch, if the device has a kernel for it and the kernel supports the model
 //! ([`netcl_tensor::ops::decode_step`]).
+//!
+//! All families without experts are supported. Before its first use, the step is compared with the step of several launches, including keys and
+//! values of every layer. A kernel that does not end is disabled from then on. It reads tensors through addresses, so the launch declares the memory
+//! that it reaches.
 
 use super::pass::Angles;
 use super::stage::{Entry, Stage};

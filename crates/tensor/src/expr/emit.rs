@@ -2,6 +2,10 @@
 //!
 //! A kernel without reductions is a loop over elements. A kernel with reductions processes a row in passes. Each pass computes the
 //! reductions whose arguments only need results of earlier passes. Values that are constant along a row are computed between passes.
+//!
+//! All elements are loaded before the first reduction waits, and inputs of later passes stay in registers. Values that are equal in every
+//! row are loaded once for all rows of a group. A kernel is named after the hash of its source and cached like any other. `expr::explain`
+//! shows tree and source.
 
 mod rows;
 

@@ -2,6 +2,10 @@
 //!
 //! A kernel has a space: the shape of its elements, whose last axes may be reduced. It computes a reduction if the argument has that shape
 //! and the axes match. All other reductions are computed by earlier kernels.
+//!
+//! Reductions over axes that are not adjacent use the library's own kernels. Reductions over different runs of axes are separate kernels,
+//! and a few long rows are split into parts. The gradient of a broadcast row is a sum over all rows. It becomes part of the kernel that
+//! reduces these rows, or of one that walks down the columns (`columns.rs`).
 
 use super::node::{Kind, Nodes, Reduction, trimmed};
 

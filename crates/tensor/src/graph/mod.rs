@@ -10,6 +10,10 @@
 //!
 //! Values that change between replays are in device memory that existed before the capture: inputs, the learning rate, and the start of
 //! dropout's random stream. The host writes them before a replay and reads results after it.
+//!
+//! A step that is being captured must not read on the host or replay another graph; both are refused. If a capture fails or panics,
+//! recording ends and the earlier gradients are restored, because those of the failed step were never computed. Replays on one device are
+//! enqueued in sequence, from any thread.
 
 mod overlap;
 mod plan;

@@ -3,6 +3,10 @@
 //! There are two ways to share. *Slots* are whole driver allocations that several buffers use in turn. *Gaps* place buffers of any size
 //! next to each other in one allocation. Gaps need the least memory. Slots need little more if sizes repeat, as in a stack of equal layers,
 //! and their launches are cheaper: NVIDIA's driver takes up to 13 us more for a launch whose arguments are parts of one buffer.
+//!
+//! Live ranges come from a normal step. Then the step runs again, recorded instead of executed, and the allocator returns the planned
+//! places. Tensor maps are therefore encoded for the final addresses, and nothing is patched afterward. If the live ranges differ from
+//! those of the step before, the capture is refused.
 
 use super::overlap::Overlaps;
 use super::record::{LiveRange, Trace};

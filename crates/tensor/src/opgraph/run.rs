@@ -1,4 +1,6 @@
 //! Runs a graph of operations: one call after the other, or by replaying captured commands.
+//!
+//! Operations are first called by name in a dry run, which checks every shape before any allocation.
 
 use super::spec::{Form, Input, Node, Spec, WeightInfo};
 use super::weights::Weights;

@@ -4,6 +4,11 @@
 //! cheapest row that supports a request and passes its self-test, once per kind of request on a device. A preferred row comes first if it supports
 //! the request: the one that `netcl tune` measured as fastest for this class of shapes, that `NETCL_PREFER` names, or that the self-test is
 //! testing.
+//!
+//! The decision is kept for similar requests. A row that the driver cannot build is retired, and another one takes the request. An estimate is a
+//! formula of sizes whose constants are data: a row names the device models that it uses (`netcl_kernel::tune::model`). `netcl bench gemm --explain`
+//! and `netcl bench attention --explain` print the rows, and `--regret` times them all. A table for another operation defines its requests and plans
+//! in [`Job`].
 
 use super::prelude::*;
 use netcl_device::ErrorKind;

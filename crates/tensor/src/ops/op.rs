@@ -1,4 +1,8 @@
 //! The traits of operations: [`Op`], and [`MultiOp`] for several results.
+//!
+//! An operation has its f64 reference and its samples in its file; the suite, the self-test, the benchmark and the tuner use them. Some operations
+//! have several results, because one pass over memory computes their gradients together. On the tape these results share a node. The backward visits
+//! it when the gradients of all used results are available.
 
 use super::call::{Attributes, Call};
 use super::{check, observe};

@@ -1,6 +1,10 @@
 /* Products of codes, and defaults for a format's source, which precedes this file.
  *
- *   dot4(sum, codes, x)  sum + the products of four codes and the four signed bytes of x
+ *   dot4(sum, codes, x)  sum + the products of four codes (bytes of a word) and the four signed bytes of the int x, in 32-bit integers.
+ *                        With PANELS, sum and codes have a lane for each of 16 rows.
+ *
+ * Defines: DOT and PANELS (codes.cl); NVIDIA_CC from 61 up uses dp4a; devices with cl_khr_integer_dot_product use its function.
+ * Defaults: ZERO 0, SUB 32, LOW 0, SIGNED 0.
  */
 #ifndef ZERO
 #define ZERO 0

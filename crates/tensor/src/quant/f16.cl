@@ -1,4 +1,7 @@
-/* Converts the bits of an f16 to its value. The bits above 16 must be 0. */
+/* f16_value(bits): the bits of an f16 (uint) -> its value, a float. The bits above 16 must be 0.
+ *
+ * Defines: NVIDIA_CC; with it, one conversion instruction.
+ */
 #if NVIDIA_CC
 static inline float f16_value(uint bits) {
   float r;

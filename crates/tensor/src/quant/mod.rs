@@ -2,6 +2,14 @@
 //!
 //! [`FORMATS`] is the table. Each file in `formats` describes one format: the layout of its blocks, reading and writing on the host, and
 //! the kernel source for reading on devices ([`blocks`]). `parts` has code that several formats share.
+//!
+//! Values read from blocks equal ggml's to the bit. The kernels for few rows read a matrix through one function, `unpack`, which the
+//! source of each format defines. A program includes only the sources of the formats that its launch names with the define `FORMAT`;
+//! shared sources do not depend on a format. Products of more rows write the dense matrix once and multiply that.
+//!
+//! With activations in bytes ([`Activations`]), products use integers: 32 elements of A are rounded once and multiplied by codes. GPUs
+//! read row by row. CPUs read 16 adjacent rows (`panels`), for prompts as well. The single-launch decoding step reads rows in `planes`.
+//! With planes, tensor cores multiply up to 128 rows as 16-bit floats.
 
 pub mod blocks;
 mod fit;

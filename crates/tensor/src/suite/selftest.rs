@@ -1,5 +1,10 @@
 //! The self-test of a device: runs the suite of every op with every variant and every value of the tuned parameters, and finds the choice
 //! that causes a failure.
+//!
+//! A variant runs in every storage type even if it is not the fastest on the device. It uses the first op that has a shape for it, in f32
+//! with every layout, and in f16 and bf16 with contiguous inputs. Values of tuned parameters run in f32, in the smallest number of
+//! combinations that covers all values. For kernels generated from expressions, samples that are marked `light` are omitted. Variants for
+//! one vendor (`…_sm90`) are tested on such devices, by `netcl doctor`, in several processes.
 
 use super::case::{Case, Depth};
 use super::sample::Layouts;

@@ -1,4 +1,6 @@
 //! Gradients that are accumulated in place.
+//!
+//! Accumulators start at -0, so that adding the first gradient has the bits of setting it.
 
 use super::Restore;
 use crate::ops::map::map_into;

@@ -1,5 +1,7 @@
 //! Activation checkpointing: results that are recomputed in the backward pass instead of being stored. The same launches compute them, so
 //! only the memory use changes (Chen et al., "Training deep nets with sublinear memory cost", 2016).
+//!
+//! Instead of the result, the tape has a placeholder without memory. For a whole block it has the block's input and the function.
 
 use super::{RECORDING, Restore, record_all};
 use crate::tensor::autograd::{Again, Autograd};

@@ -1,4 +1,6 @@
 //! Training that starts from a model (`--init`): settings taken from its folder, and which settings may still be given.
+//!
+//! A resumed run has the shape from its checkpoint instead.
 
 use super::{Overlay, TrainConfig};
 use netcl_device::{Error, Result};

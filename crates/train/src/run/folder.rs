@@ -1,4 +1,7 @@
 //! Creates, locks and resumes a run folder.
+//!
+//! The process that writes to a folder locks it. A resumed run changes nothing in it before its first step is done. Ranks other than the first only
+//! follow the folder.
 
 use super::lock::Lock;
 use super::metrics::Record;

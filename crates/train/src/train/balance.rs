@@ -1,4 +1,6 @@
 //! The ranks' knowledge of each other's speed and memory, and the division of batch rows by it, for texts and images.
+//!
+//! Before a pass with new rows runs, ranks exchange whether its capture had enough memory. If one had not, they divide the rows again.
 
 use super::shares::{Division, Made, Shares};
 use super::told::{RankStage, RankTimes, Told, Unit};

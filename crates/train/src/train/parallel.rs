@@ -4,6 +4,9 @@
 //! The batch of the configuration is that of all ranks, so a run is the same for any number of them, except for the order of sums. A rank's loss is
 //! weighted by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange weights after the
 //! first step.
+//!
+//! The loader returns a rank's rows, and its dropout streams start at its first row. One small message per step has the loss, the rank's times, and
+//! requests to stop or save, so all ranks stop or save after the same step. Only the first rank writes the run folder.
 
 use super::balance::Balance;
 use super::reducer::{Arrived, Reducer, RowsOfAll};

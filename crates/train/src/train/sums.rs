@@ -1,5 +1,8 @@
 //! Accumulated gradients and loss of a step with several micro-batches, in fixed buffers: every replay of the captured micro-batch adds to the
 //! same memory, so one graph serves all micro-batches.
+//!
+//! Ranks reduce these buffers. The captured backward pass is replayed in parts that end after the last write to a buffer (`Between`), and a thread
+//! reduces the buffer meanwhile ([`reducer`](super::reducer)). Steps have the same bits with and without capture.
 
 use netcl_model::params::ALIGN;
 use netcl_tensor::ops::map::map_into;

@@ -9,6 +9,8 @@
 //! ```
 //!
 //! [`run`] is the loop, and [`step`] is one of its steps. A task has access to [`Training`]; the parts know only the trait [`Task`].
+//!
+//! [`Objective`] is the part of a task that forward and backward need. It is enough to compile the kernels before a run.
 
 mod accumulation;
 mod passes;

@@ -1,4 +1,8 @@
 //! The time that ranks wait for each other: long until steps run, then a multiple of recent step times.
+//!
+//! The limit comes from the times between exchanges, with separate times for pauses. After it, threads follow the chain of waiting ranks to the rank
+//! that waits for none. MPI processes that wait report this to all, and the ranks that do not report are named (`roll_call` in `netcl-dist`). An
+//! error on all ranks is printed once. An error on a single rank ends the other processes by `MPI_Abort`.
 
 use netcl_dist::Watch;
 use std::collections::{HashMap, VecDeque};

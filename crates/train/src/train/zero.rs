@@ -3,6 +3,9 @@
 //!
 //! Each rank has a part of every gradient buffer, with about the same number of elements. It receives the sums of that part, updates the parameters
 //! there, and sends them to all others.
+//!
+//! The updated parameters arrive during the next forward pass: a replay waits before the first command that uses a parameter (`Between`). In stage 2
+//! no whole gradients are kept ([`divided`](super::divided)).
 
 use super::sums::{Sums, divide};
 use crate::optim::{Part, Rule};

@@ -1,4 +1,7 @@
 //! Page allocation. Full pages of final tokens are immutable: they are found again by their tokens, and sequences with the same prefix share them.
+//!
+//! A full page of final tokens is sealed. It is found by a hash, by its tokens and by the page before it. A sealed or shared page is copied before it
+//! is written.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};

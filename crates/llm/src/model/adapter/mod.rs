@@ -2,6 +2,10 @@
 //!
 //! A projection `y = W x` becomes `y = W x + s B A x` with A (r, in), B (out, r) and `s = scale · alpha / r`. Parameters have their Hugging Face
 //! names, whichever files the adapter and the model come from.
+//!
+//! An adapter becomes changes of tensors: replaced values, or a product to add. Dense tensors are changed in f32 on their way to the device or into a
+//! file. For quantized blocks, the decoder adds the product at run time (`Decoder::add_low_rank`), one for all parts of a map. A bias or a head that
+//! the base model lacks is a changed configuration.
 
 mod apply;
 mod gguf;

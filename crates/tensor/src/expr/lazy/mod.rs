@@ -4,6 +4,11 @@
 //! on the tape as one op, at these points: before a command of the thread uses a result or overwrites an input of the tree, when a backward
 //! begins, when the tree is large, and at the end of the scope. Results that are no longer referenced by then are never stored. A product
 //! is deferred too, and the elementwise ops after it become its epilogue.
+//!
+//! A result is an ordinary tensor whose memory is promised (`netcl_device::device::deferred`); an unfulfilled promise is an error. The
+//! number and the gradient of the tree's node are known after the tree has run. An algorithm without epilogues gets a separate kernel for
+//! the ops after its product. Recording a step opens a scope by itself (`Lazy::of_capture`); in that scope, reductions and ops that need
+//! gradients run as called.
 
 mod compute;
 mod epilogue;

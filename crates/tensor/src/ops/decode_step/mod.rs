@@ -5,6 +5,10 @@
 //! It is not in the table of operations: it has no gradient, and its inputs are a model's parameters. It computes the same as the several launches
 //! of a decoder's step, except for the rounding of activations: quantized weights are multiplied by bytes
 //! ([`Activations::Int8`](crate::quant::Activations)), and groups of 16-bit models exchange f16.
+//!
+//! Each group owns a share of the rows of every matrix, prefetches them, and exchanges activations as words with an epoch. Tensors are read through
+//! their addresses in the step's table, so the launch declares the memory that it reaches. `agree` compares the kernel with the step of several
+//! launches before its first use. Tests run the source with two groups on the simulated GPU.
 
 mod agree;
 pub(crate) mod check;

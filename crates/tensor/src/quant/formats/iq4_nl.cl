@@ -1,4 +1,12 @@
-/* IQ4_NL: a nibble per element, which indexes a table, and a scale (iq4_nl.rs). */
+/* IQ4_NL: a nibble per element, which indexes a table, and a scale (iq4_nl.rs).
+ *
+ * Block    32 elements, 18 bytes: f16 d, 16 bytes qs
+ * Element  i = d * VALUES[q]; q is the low nibble of qs[i] for i < 16, otherwise the high nibble of qs[i - 16].
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl)
+ * normal.cl, which has the table, and sixteen.cl precede this file.
+ */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 18

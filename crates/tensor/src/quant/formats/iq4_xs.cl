@@ -1,4 +1,14 @@
-/* IQ4_XS: IQ4_NL in super-blocks (iq4_xs.rs). */
+/* IQ4_XS: IQ4_NL in super-blocks (iq4_xs.rs).
+ *
+ * Block    256 elements in 8 groups of 32, 136 bytes: f16 d, 2 bytes scales_h, 4 bytes scales_l, 128 bytes qs
+ * Element  i of group g = d * (s - 32) * VALUES[q]; q is the low nibble of qs[16 * g + i] for i < 16, otherwise the high nibble of
+ *          qs[16 * g + i - 16]. The low four bits of s are nibble g % 2 of scales_l[g / 2], the others the bits of scales_h, a
+ *          little-endian number, from bit 2g on.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl)
+ * normal.cl, which has the table, and sixteen.cl precede this file.
+ */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 136

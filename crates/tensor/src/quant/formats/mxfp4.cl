@@ -1,4 +1,13 @@
-/* MXFP4: a nibble per element, and a power of two (mxfp4.rs). */
+/* MXFP4: a nibble per element, and a power of two (mxfp4.rs).
+ *
+ * Block    32 elements, 17 bytes: byte e, 16 bytes qs
+ * Element  i = 2^(e - 128) * VALUES[q]; q is the low nibble of qs[i] for i < 16, otherwise the high nibble of qs[i - 16]. The table has
+ *          twice the values.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl)
+ * e2m1.cl, which has the table, and sixteen.cl precede this file.
+ */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 17

@@ -1,4 +1,12 @@
-/* Q2_K: 2.6 bits per element (q2_k.rs). */
+/* Q2_K: 2.6 bits per element (q2_k.rs).
+ *
+ * Block    256 elements in 16 groups of 16, 84 bytes: 16 bytes scales, 64 bytes qs, f16 d, f16 dmin
+ * Element  i of group g = d * s * q - dmin * m; s is the low and m the high nibble of scales[g]; q is the two bits of
+ *          qs[32 * (g / 8) + 16 * (g % 2) + i] from bit 2 * (g / 2 % 4) on.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes, scale and low (codes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 84

@@ -1,4 +1,13 @@
-/* Q3_K: 3.4 bits per element (q3_k.rs). */
+/* Q3_K: 3.4 bits per element (q3_k.rs).
+ *
+ * Block    256 elements in 16 groups of 16, 110 bytes: 32 bytes hmask, 64 bytes qs, 12 bytes scales, f16 d
+ * Element  i of group g = d * (s - 32) * (q - 4). The low two bits of q are those of qs[32 * (g / 8) + 16 * (g % 2) + i] from
+ *          bit 2 * (g / 2 % 4) on, the third is bit g / 2 of hmask[16 * (g % 2) + i]. The low four bits of s are the low (g < 8)
+ *          or high nibble of scales[g % 8], the others the bits of scales[8 + g % 4] from bit 2 * (g / 4) on.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 110

@@ -1,4 +1,12 @@
-/* Q4_0: a nibble per element, and a scale (q4_0.rs). */
+/* Q4_0: a nibble per element, and a scale (q4_0.rs).
+ *
+ * Block    32 elements, 18 bytes: f16 d, 16 bytes qs
+ * Element  i = d * (q - 8); q is the low nibble of qs[i] for i < 16, otherwise the high nibble of qs[i - 16].
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl); with PLANES, for rows in planes
+ * READS_PLANES    defines the stored data, codes and scales of a group (planes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 18

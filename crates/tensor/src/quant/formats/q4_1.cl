@@ -1,4 +1,12 @@
-/* Q4_1: a nibble per element, a scale and an offset (q4_1.rs). */
+/* Q4_1: a nibble per element, a scale and an offset (q4_1.rs).
+ *
+ * Block    32 elements, 20 bytes: f16 d, f16 m, 16 bytes qs
+ * Element  i = d * q + m; q is the low nibble of qs[i] for i < 16, otherwise the high nibble of qs[i - 16].
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes, scale and low (codes.cl); with PLANES, for rows in planes
+ * READS_PLANES    defines the stored data, codes and scales of a group (planes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 20

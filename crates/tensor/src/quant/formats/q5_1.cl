@@ -1,4 +1,14 @@
-/* Q5_1: five bits per element, a scale and an offset (q5_1.rs). */
+/* Q5_1: five bits per element, a scale and an offset (q5_1.rs).
+ *
+ * Block    32 elements, 24 bytes: f16 d, f16 m, 4 bytes qh, 16 bytes qs
+ * Element  i = d * q + m; the low four bits of q are the low nibble of qs[i] for i < 16, otherwise the high nibble of
+ *          qs[i - 16]; the fifth is bit i of qh, a little-endian word.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes, scale and low (codes.cl); with PLANES, for rows in planes
+ * READS_PLANES    defines the stored data, codes and scales of a group (planes.cl)
+ * fifth_bits.cl precedes this file.
+ */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 24

@@ -1,4 +1,14 @@
-/* Q5_K: 5.5 bits per element (q5_k.rs). */
+/* Q5_K: 5.5 bits per element (q5_k.rs).
+ *
+ * Block    256 elements in 8 groups of 32, 176 bytes: f16 d, f16 dmin, 12 bytes scales, 32 bytes qh, 128 bytes qs
+ * Element  i of group g = d * s * q - dmin * m; the low four bits of q are the low (g even) or high nibble of
+ *          qs[32 * (g / 2) + i], the fifth is bit g of qh[i]; s and m are the six-bit numbers of the group.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes, scale and low (codes.cl); with PLANES, for rows in planes
+ * READS_PLANES    defines the stored data, codes and scales of a group (planes.cl)
+ * six_bits.cl precedes this file.
+ */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 176

@@ -1,4 +1,13 @@
-/* Q6_K: 6.6 bits per element (q6_k.rs). */
+/* Q6_K: 6.6 bits per element (q6_k.rs).
+ *
+ * Block    256 elements in 16 groups of 16, 210 bytes: 128 bytes ql, 64 bytes qh, 16 signed bytes scales, f16 d
+ * Element  i of group g = d * scales[g] * (q - 32), with h = g / 8, r = g / 2 % 4, l = 16 * (g % 2) + i. The low four bits of q
+ *          are the low (r < 2) or high nibble of ql[64 * h + 32 * (r % 2) + l], the others bits 2r and 2r + 1 of qh[32 * h + l].
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl); with PLANES, for rows in planes
+ * READS_PLANES    defines the stored data, codes and scales of a group (planes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 210

@@ -1,4 +1,12 @@
-/* Q8_0: bytes and a scale (q8_0.rs). */
+/* Q8_0: bytes and a scale (q8_0.rs).
+ *
+ * Block    32 elements, 34 bytes: f16 d, 32 signed bytes qs
+ * Element  i = d * qs[i]. Codes are qs[i] + 128, except for DOT 3, where they are qs[i].
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl); with PLANES, for rows in planes
+ * READS_PLANES    defines the stored data, codes and scales of a group (planes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 32
 #define BYTES 34

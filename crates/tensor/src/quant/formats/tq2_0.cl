@@ -1,4 +1,11 @@
-/* TQ2_0: 2.1 bits per element: -1, 0 or 1 times a scale (tq2_0.rs). */
+/* TQ2_0: 2.1 bits per element: -1, 0 or 1 times a scale (tq2_0.rs).
+ *
+ * Block    256 elements, 66 bytes: 64 bytes qs, f16 d
+ * Element  i = d * (q - 1); q is the two bits of qs[32 * (i / 128) + i % 32] from bit 2 * (i / 32 % 4) on.
+ *
+ * READS_ELEMENTS  defines unpack (unpack.cl)
+ * READS_CODES     defines codes and scale (codes.cl)
+ */
 #ifndef READS_PLANES
 #define BLOCK 256
 #define BYTES 66

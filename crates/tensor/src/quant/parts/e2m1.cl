@@ -1,4 +1,10 @@
-/* A table of twice the values of numbers with a sign bit, two exponent bits and one mantissa bit; the values plus ZERO; and both as four words. */
+/* The table of E2M1: twice the values of the 16 numbers with a sign bit, two exponent bits and one mantissa bit.
+ *
+ * READS_ELEMENTS  VALUES, the values as floats
+ * READS_CODES     VALUE, the values plus ZERO as bytes; FOUR_WORDS, the same bytes as four words; ZERO; SIGNED 0
+ *
+ * sixteen.cl, which looks codes up, follows this file.
+ */
 #ifdef READS_ELEMENTS
 __constant float VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 #endif

@@ -1,4 +1,8 @@
-/* Reads fifth bits of 32 codes from a word: bit i belongs to element i. */
+/* Reads fifth bits of 32 codes from a word: bit i belongs to element i.
+ *
+ * READS_ELEMENTS  fifth_bits(high, i)  four bytes `high` -> bits i to i + VW - 1, each as 16 or 0 in a separate lane
+ * READS_CODES     fifth_bits(high, w)  word `high` -> bits 4w to 4w + 3, each as 16 or 0 in a separate byte
+ */
 #ifdef READS_ELEMENTS
 /* Returns bits i .. i + VW - 1 of four bytes, as 16 or 0. */
 static inline UV fifth_bits(BLOCK_BYTES high, int i) {

@@ -1,4 +1,10 @@
-/* A table of approximate quantiles of a normal distribution; the values plus ZERO; and both as four words. */
+/* The table of IQ4_NL and IQ4_XS: 16 approximate quantiles of a normal distribution, as signed bytes.
+ *
+ * READS_ELEMENTS  VALUES, the values as floats
+ * READS_CODES     VALUE, the values plus 128 as bytes; FOUR_WORDS, the same bytes as four words; ZERO; SIGNED, whether codes are signed (DOT 3)
+ *
+ * sixteen.cl, which looks codes up, follows this file.
+ */
 #ifdef READS_ELEMENTS
 __constant float VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 #endif

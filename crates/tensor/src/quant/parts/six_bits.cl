@@ -1,4 +1,8 @@
-/* Reads scale and minimum of a group from twelve bytes of six-bit numbers. */
+/* Reads scale and minimum of one of 8 groups from twelve bytes of six-bit numbers (six_bits.rs has the layout).
+ *
+ * READS_ELEMENTS  six_bits(s, g)  the twelve bytes s -> scale and minimum of group g as floats
+ * READS_CODES     six_bits_scale(b, g), six_bits_low(b, g)  block b -> scale, minimum of group g as integers, with a lane per row for PANELS
+ */
 #ifdef READS_ELEMENTS
 static inline float2 six_bits(BLOCK_BYTES s, int g) {
   const uint scale = g < 4 ? s[g] & 63u : (s[g + 4] & 15u) | s[g - 4] >> 6 << 4;

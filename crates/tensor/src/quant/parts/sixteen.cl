@@ -1,4 +1,10 @@
-/* Codes that index a table of 16 values, whose source (normal.cl, e2m1.cl) precedes this file. */
+/* Codes that index a table of 16 values, whose source (normal.cl, e2m1.cl) precedes this file.
+ *
+ * READS_ELEMENTS  looked_up(codes)  VW codes 0 .. 15 -> their values, floats
+ * READS_CODES     values(codes)     four codes per word, one per byte -> their bytes of the table; a vector of words with PANELS
+ *
+ * Defines: DOT (codes.cl). With DOT above 0, vpshufb looks up 64 bytes (1) or 32 bytes (2, 3) at a time; with 3 and SIGNED, results are signed bytes.
+ */
 #ifdef READS_ELEMENTS
 static inline FV looked_up(UV codes) {
   uint code[VW];

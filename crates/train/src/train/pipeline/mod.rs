@@ -10,6 +10,9 @@
 //! Replicas share the rows of each batch, and sum the gradients of a stage as ranks without a pipeline do. A step equals that of one device except
 //! for the order of sums. Stages exchange rows of the residual stream and their gradients. The two copies of a tied embedding have the sum of both
 //! gradients, and the norm of the gradients is that of all stages.
+//!
+//! `schedule` is the list of passes, `layers` divides the layers, `pipe` exchanges rows, and `slots` has the graphs of the micro-batches. For a
+//! checkpoint, rank 0 gathers the state of all ranks.
 
 mod files;
 mod layers;

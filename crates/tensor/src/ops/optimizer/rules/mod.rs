@@ -1,6 +1,9 @@
 //! The optimizers: the properties of each, and the list of all.
 //!
 //! To add one, write its file and its OpenCL source next to it, and add it to [`KINDS`].
+//!
+//! A rule has names of its state, hyperparameters, OpenCL source for one element and a reference in f64. The update, checkpoints, memory plans and
+//! ZeRO use only the rule.
 
 mod adam;
 mod adamw;
