@@ -22,6 +22,7 @@
 # make array-api    array-api-tests on netcl.array_api: ARRAY_API_TESTS names a checkout of them, NETCL_PYTHON a Python that has netcl
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
+# make book           the documents as a website in the folder book, by mdBook (cargo install mdbook --locked)
 # make aethercl       AetherCL as an OpenCL driver: library, loader's file and the program that runs others on it, in target/aethercl
 # make capi           libnetcl for C: headers, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
 #                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
@@ -33,7 +34,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
+.PHONY: serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build book
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -57,6 +58,10 @@ check:
 	$(CARGO) test --locked --package netcl-device --no-default-features --lib
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	  else echo "make deny: skipped, cargo-deny is not installed (cargo install cargo-deny --locked)"; fi
+
+book:
+	@if mdbook --version >/dev/null 2>&1; then mdbook build; \
+	  else echo "make book: mdBook is not installed; run cargo install mdbook --locked"; exit 1; fi
 
 deny:
 	$(CARGO) deny --all-features --locked check
