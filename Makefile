@@ -22,6 +22,7 @@
 # make array-api    array-api-tests on netcl.array_api: ARRAY_API_TESTS names a checkout of them, NETCL_PYTHON a Python that has netcl
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
+# make book           the documents as a website in the folder book, by mdBook (cargo install mdbook --locked)
 # make aethercl       AetherCL as an OpenCL driver: library, loader's file and the program that runs others on it, in target/aethercl
 # make capi           libnetcl for C: headers, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
 #                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
@@ -34,7 +35,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: drawings serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
+.PHONY: drawings serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build book
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -62,6 +63,10 @@ check:
 drawings:
 	@dot -V >/dev/null 2>&1 || { echo "make drawings: Graphviz is not installed (apt-get install graphviz)"; exit 1; }
 	for source in docs/drawings/*.dot; do dot -Tsvg $$source -o $${source%.dot}.svg || exit 1; done
+
+book:
+	@if mdbook --version >/dev/null 2>&1; then mdbook build; \
+	  else echo "make book: mdBook is not installed; run cargo install mdbook --locked"; exit 1; fi
 
 deny:
 	$(CARGO) deny --all-features --locked check

@@ -23,7 +23,19 @@ pub mod prelude {
     pub use netcl_train::optim::{Adam, AdamW, Lion, Optimizer, ParamGroup, Rule, Sgd};
 }
 
-/// The guide's examples, run as documentation tests.
+/// The Rust blocks of the book, run as documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/guide.md")]
-mod guide {}
+mod book {
+    #[doc = include_str!("../docs/book/fusion.md")]
+    mod fusion {}
+    #[doc = include_str!("../docs/book/graphs.md")]
+    mod graphs {}
+    #[doc = include_str!("../docs/book/images.md")]
+    mod images {}
+    #[doc = include_str!("../docs/book/rust.md")]
+    mod rust {}
+    #[doc = include_str!("../docs/book/several-devices.md")]
+    mod several_devices {}
+    #[doc = include_str!("../docs/book/threads.md")]
+    mod threads {}
+}

@@ -205,7 +205,7 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     let mut missing = before.clone();
     missing.retain(|t| t.name != "model.layers.1.self_attn.k_proj.bias");
     missing[0].bytes.fill(0);
-    assert!(error(&missing).contains("no tensor model.layers.1.self_attn.k_proj.bias"));
+    assert!(error(&missing).contains("does not contain the tensor model.layers.1.self_attn.k_proj.bias"));
     let mut more = before.clone();
     more.push(TensorData { name: "model.layers.2.norm.weight".into(), ..before[0].clone() });
     assert!(error(&more).contains(
@@ -289,7 +289,7 @@ fn an_adapter_next_to_a_model_is_named() {
     std::fs::write(dir.path().join("adapter_config.json"), "{}").unwrap();
     let notes = ModelFolder::open(dir.path()).unwrap().notes;
     assert!(
-        notes[0].contains("adapter_config.json, and is not applied") && notes[0].contains("--lora"),
+        notes[0].contains("adapter_config.json, which is not applied") && notes[0].contains("--lora"),
         "{notes:?}"
     );
 }

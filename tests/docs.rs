@@ -6,6 +6,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// German pages and the English pages that they translate.
+const GERMAN: [(&str, &str); 5] = [
+    ("README.de.md", "README.md"),
+    ("docs/book/de/install.md", "docs/book/install.md"),
+    ("docs/book/de/first-run.md", "docs/book/first-run.md"),
+    ("docs/book/de/train.md", "docs/book/train.md"),
+    ("docs/book/de/python.md", "docs/python.md"),
+];
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -134,6 +143,76 @@ fn links_between_documents_lead_somewhere() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Returns the chapters of the book: the targets of the links in docs/SUMMARY.md, relative to docs.
+fn chapters() -> Vec<String> {
+    let summary = read("docs/SUMMARY.md");
+    let links = summary.match_indices("](").map(|(at, _)| &summary[at + 2..]);
+    links.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
+}
+
+#[test]
+fn every_page_is_a_chapter_of_the_book() {
+    let listed = chapters();
+    let chapters: BTreeSet<PathBuf> = listed.iter().map(|target| Path::new("docs").join(target)).collect();
+    assert_eq!(chapters.len(), listed.len(), "docs/SUMMARY.md lists a chapter twice");
+    // Pages for contributors, and the list itself.
+    let other = ["docs/SUMMARY.md", "docs/style.md", "docs/globals.md"].map(PathBuf::from);
+    let is_page = |path: &PathBuf| path.starts_with("docs") && !path.starts_with("docs/log");
+    let pages = documents().into_iter().filter(|path| is_page(path) && !other.contains(path));
+    let pages: BTreeSet<PathBuf> = pages.collect();
+    let missing: Vec<_> = chapters.difference(&pages).collect();
+    let unlisted: Vec<_> = pages.difference(&chapters).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lists {missing:?}, which do not exist");
+    assert!(unlisted.is_empty(), "docs/SUMMARY.md lacks {unlisted:?}");
+}
+
+#[test]
+fn the_rust_blocks_of_the_book_are_compiled() {
+    let library = read("src/lib.rs");
+    let has_rust = |chapter: &String| read(&format!("docs/{chapter}")).contains("\n```rust");
+    for chapter in chapters().iter().filter(|c| c.starts_with("book/") && has_rust(c)) {
+        let include = format!("include_str!(\"../docs/{chapter}\")");
+        assert!(
+            library.contains(&include),
+            "src/lib.rs does not include docs/{chapter}, which has Rust blocks"
+        );
+    }
+}
+
+/// Returns the code blocks of a page, each with its language, without comments. A comment is the text after `#` (and, in a block of output such as
+/// a folder tree, after two spaces).
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+            if inside {
+                blocks.push(line.to_owned());
+            }
+        } else if let Some(block) = blocks.last_mut().filter(|_| inside) {
+            let start = line.len() - line.trim_start().len();
+            let mark = if block.starts_with("```text") { "  " } else { " #" };
+            let end = line[start..].find(mark).map_or(line.len(), |at| start + at);
+            let code = if line.starts_with('#') { "" } else { line[..end].trim_end() };
+            *block += &format!("\n{code}");
+        }
+    }
+    blocks
+}
+
+#[test]
+fn german_pages_have_the_blocks_of_the_english_ones() {
+    for (german, english) in GERMAN {
+        let (german_blocks, english_blocks) = (blocks(&read(german)), blocks(&read(english)));
+        assert!(!english_blocks.is_empty(), "{english} has no code block");
+        for (i, (ours, theirs)) in german_blocks.iter().zip(&english_blocks).enumerate() {
+            assert_eq!(ours, theirs, "block {} of {german} and {english} differ", i + 1);
+        }
+        assert_eq!(german_blocks.len(), english_blocks.len(), "{german} and {english}: number of blocks");
+    }
 }
 
 #[test]

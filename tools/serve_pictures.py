@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes pictures of the pages of `netcl serve` for the guide, in light, dark and 360 px: docs/serve-*.png.
+"""Takes pictures of the pages of `netcl serve` for the book, in light, dark and 360 px: docs/serve-*.png.
 
     python tools/serve_pictures.py --netcl target/release/netcl --model FOLDER [--chromium /usr/bin/chromium] [--out docs]
 

@@ -78,7 +78,7 @@ fn a_product_is_computed_explained_and_drawn() {
 fn the_page_for_learners_shows_what_is_printed() {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/aethercl.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, behind) = page.split_once("tells every step. From its output:\n\n```text\n").unwrap();
+    let (_, behind) = page.split_once("prints every step. From its output:\n\n```text\n").unwrap();
     let (block, _) = behind.split_once("```").unwrap();
     let mut args = MATMUL.to_vec();
     args.extend(["--trace-level", "all"]);

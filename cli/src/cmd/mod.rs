@@ -9,6 +9,8 @@ mod defaults;
 mod devices;
 mod doctor;
 mod eval;
+#[cfg(test)]
+mod flags;
 mod generate;
 mod graph;
 mod kernels;

@@ -56,7 +56,7 @@ const fn only(with: &'static [&'static str], mutant: Mutant) -> Mutant {
 /// A variant of the products that the suite's small products do not use by default.
 const TILE: &str = "// matmul_tile\n";
 
-const TURN: &str = "/* A tile of `height` rows and `width` columns. */";
+const TURN: &str = "/* Transposes a tile of `height` rows and `width` columns. */";
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
 const GROUP_SUM: &str = "static inline float group_sum(";
 const GROUP_MAX: &str = "static inline float group_max(";

@@ -13,7 +13,7 @@ The defaults are those that presets of language models start from; `netcl train 
 Aliases are in parentheses.
 The last two columns say whether `--resume` may change the setting, for language models and for classifiers:
 from the next step on (yes), with a report about the learning rate (rate), by adding entries (add), or not at all (no);
-a dash marks settings that the task does not have.
+a dash marks settings that the task does not have. The [glossary](glossary.md) explains the terms.
 ";
 
 /// Returns the settings of all tasks: those of language models first, including those that classifiers share, then those that only classifiers have.

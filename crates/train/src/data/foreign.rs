@@ -217,8 +217,8 @@ mod tests {
         let array = npy(&file, file.len() as u64).unwrap();
         assert_eq!((array.width, array.count, array.offset), (4, 2, file.len() as u64 - 8));
         for (kind, shape, part) in [
-            ("<f4", "(2,)", "the type <f4"),
-            (">u2", "(2,)", "the type >u2"),
+            ("<f4", "(2,)", "elements of type <f4"),
+            (">u2", "(2,)", "elements of type >u2"),
             ("<u2", "(2, 3)", "2 dimensions"),
             ("<u2", "(9,)", "announces 9 ids"),
         ] {

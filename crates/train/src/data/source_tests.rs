@@ -59,7 +59,7 @@ fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     assert_eq!(texts(&named("latin1").unwrap())[1], "Ïðèâåò, ìèð");
     assert_eq!(texts(&named("utf-8").unwrap()), ["für"]);
     let only = message(&[dir.path().join("b.txt")]);
-    assert!(only.contains("b.txt: byte 0xcf at offset 0 is not UTF-8; --encoding names"), "{only}");
+    assert!(only.contains("b.txt: byte 0xcf at offset 0 is not UTF-8; use --encoding to name"), "{only}");
     fs::remove_file(dir.path().join("a.txt")).unwrap();
     let none = message(&[dir.path()]);
     assert!(none.contains("2 files skipped") && none.contains("--encoding"), "{none}");
@@ -106,7 +106,7 @@ fn folders_skip_what_is_no_text() {
 fn named_files_must_be_text() {
     let dir = dir(&[("png", b"ab\x89PNG"), ("empty", b""), ("nul", b"ab\0"), ("cut", b"caf\xc3")]);
     for (name, part) in [
-        ("png", "byte 0x89 at offset 2 is not UTF-8; --encoding"),
+        ("png", "byte 0x89 at offset 2 is not UTF-8; use --encoding"),
         ("empty", "the file is empty"),
         ("nul", "byte 0x00 at offset 2"),
         ("cut", "byte 0xc3 at offset 3"),

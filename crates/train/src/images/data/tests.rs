@@ -115,7 +115,7 @@ fn a_compressed_file_of_any_length_is_read_as_far_as_its_head_says() {
     gz.write_all(&idx(&[1 << 20, 1 << 6, 1 << 6], &[])).unwrap();
     write(dir.path(), "train-images-idx3-ubyte.gz", &gz.finish().unwrap());
     let error = Dataset::read(dir.path(), 0.1).unwrap_err();
-    assert!(error.message().contains("sizes [1048576, 64, 64]"), "{error}");
+    assert!(error.message().contains("sizes are [1048576, 64, 64]"), "{error}");
 }
 
 #[test]
