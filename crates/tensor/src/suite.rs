@@ -75,6 +75,11 @@ fn opened(settings: &Settings) -> Result<Device> {
     Device::open(&name, settings)
 }
 
+/// Opens the test device without the simulator's checks, for tests of memory: with checks, every buffer is a separate allocation.
+pub fn unchecked_device() -> Result<Device> {
+    opened(&Settings { check: Vec::new(), ..Settings::from_env() })
+}
+
 /// Opens the test device with compiler optimizations off on CPUs. With them, PoCL takes four times as long to build a program, and tests
 /// build hundreds of programs that run for milliseconds. `netcl doctor` and tests with many training steps build with optimizations, like
 /// users.

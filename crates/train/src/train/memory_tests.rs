@@ -4,7 +4,7 @@ use super::*;
 use crate::config::GraphMode;
 use crate::train::{Silent, Trainer};
 use netcl_tensor::DType;
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::unchecked_device;
 
 /// Returns the estimate of a run and the peak of the memory in use during its steps, in bytes.
 fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
@@ -29,7 +29,7 @@ fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
         ..TrainConfig::preset("char-cpu").unwrap()
     };
     change(&mut config);
-    let device = test_device().unwrap();
+    let device = unchecked_device().unwrap();
     let plan = MemoryPlan::of(&config, &config.decoder(64).unwrap(), device.capabilities());
     device.reset_memory_peak();
     let mut trainer = Trainer::create(&device, config, &dir.path().join("run")).unwrap();
@@ -71,7 +71,7 @@ fn the_hosts_copy_of_a_checkpoint_is_as_large_as_planned() {
         let mut config = TrainConfig::preset("demo-tiny").unwrap();
         // Without biases, the file contains zeros in their place.
         (config.dtype, config.bias) = (dtype, true);
-        let device = test_device().unwrap();
+        let device = unchecked_device().unwrap();
         let shape = config.decoder(64).unwrap();
         let plan = MemoryPlan::of(&config, &shape, device.capabilities());
         let dir = tempfile::tempdir().unwrap();

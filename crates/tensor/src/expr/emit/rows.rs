@@ -15,7 +15,10 @@ impl Emitter<'_> {
         self.begin_columns();
         self.read_still();
         for i in self.loaded_ahead() {
-            let _ = writeln!(self.out, "FV n{i}[HELD];");
+            let _ = writeln!(
+                self.out,
+                "FV n{i}[HELD]; UNROLL for (uint u = 0; u < HELD; u++) n{i}[u] = (FV)(0.0f);"
+            );
         }
         self.load_row("get_group_id(0) < rows", |i| format!("o{i} + get_group_id(0) * t{i}_0"));
         self.out += "GROUP_ROWS(row, rows * parts) {\n";
