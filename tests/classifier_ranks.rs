@@ -9,7 +9,8 @@ use netcl::tensor::suite::quickly_built;
 use netcl::train::Shares;
 use netcl::train::config::GraphMode;
 use netcl::train::images::classifier::{
-    ClassifierConfig, Diagnostics, Failed, Next, Outcome, Progress, resume, train, train_among,
+    ClassifierConfig, ClassifierOutcome, Diagnostics, Failed, Next, TrainingProgress, resume, train,
+    train_among,
 };
 use netcl::train::images::data::{Dataset, Images};
 use netcl::train::run::RunFolder;
@@ -44,13 +45,13 @@ fn config(network: &str) -> ClassifierConfig {
 }
 
 /// Steps with their losses, and the outcome.
-type Done = (Vec<(u64, f32)>, Outcome);
+type Done = (Vec<(u64, f32)>, ClassifierOutcome);
 
 /// Trains on one device.
 fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
     let mut steps = Vec::new();
-    let mut watch = |progress: Progress<'_>| {
-        if let Progress::Step { step, loss, .. } = progress {
+    let mut watch = |progress: TrainingProgress<'_>| {
+        if let TrainingProgress::Step { step, loss, .. } = progress {
             steps.push((step, loss));
         }
         Next::GoOn
@@ -82,8 +83,8 @@ fn among_on(
     let rank = |group: Group| {
         let claim = group.leads().then(|| if again { RunFolder::reopen(dir) } else { RunFolder::claim(dir) });
         let mut steps = Vec::new();
-        let mut watch = |progress: Progress<'_>| match progress {
-            Progress::Step { step, loss, .. } => {
+        let mut watch = |progress: TrainingProgress<'_>| match progress {
+            TrainingProgress::Step { step, loss, .. } => {
                 steps.push((step, loss));
                 asks(group.rank(), step)
             }
@@ -285,7 +286,7 @@ fn a_run_of_ranks_goes_on_with_others() {
     for done in among(3, |_| config.clone(), (&path("two"), true), save) {
         assert!(done.unwrap().1.stopped);
     }
-    let mut watch = |_: Progress<'_>| Next::GoOn;
+    let mut watch = |_: TrainingProgress<'_>| Next::GoOn;
     let about = Diagnostics::default();
     let outcome =
         resume(&quickly_built().unwrap(), &config, &images(), &path("two"), &about, &mut watch).unwrap();

@@ -7,7 +7,7 @@ use netcl::device::check_writable;
 use netcl::model::decoder::model_folder;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
-use netcl::train::data::{Reading, Source, TextEncoding};
+use netcl::train::data::{DataSource, Reading, TextEncoding};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -129,7 +129,7 @@ fn train(
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
     check_writable(&there.join(netcl::model::tokenizer::FILE))?;
     let mut bar = ReadingBar::new(context);
-    let source = Source::open_with(data, how, &mut |p| bar.show(p))?;
+    let source = DataSource::open_with(data, how, &mut |p| bar.show(p))?;
     if source.files().is_empty() {
         return Err(Error::format("--data names token shards; train a tokenizer on text"));
     }

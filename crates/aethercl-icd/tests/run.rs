@@ -61,7 +61,7 @@ fn a_program_runs_and_is_told_about() {
 
 /// Checks calls, commands, lines and memory of that run.
 fn the_report_has_everything(report: &serde_json::Value) {
-    let report: aethercl::report::Report = serde_json::from_value(report.clone()).unwrap();
+    let report: aethercl::report::RunReport = serde_json::from_value(report.clone()).unwrap();
     let named = |name: &str| report.calls.iter().filter(|c| c.name == name).count();
     assert_eq!((named("clBuildProgram"), named("clEnqueueNDRangeKernel"), report.calls_left_out), (1, 1, 0));
     assert!(report.calls.windows(2).all(|w| w[0].start_ns <= w[1].start_ns), "one thread, in order");
@@ -101,7 +101,7 @@ fn a_page_is_written_and_what_a_program_says_is_no_markup() {
     let page = std::fs::read_to_string(html).unwrap();
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let (data, _) = data.split_once("</script>").unwrap();
-    let report: aethercl::report::Report = serde_json::from_str(data).unwrap();
+    let report: aethercl::report::RunReport = serde_json::from_str(data).unwrap();
     assert!(report.title.ends_with("twice </script>"), "{}", report.title);
     let source = &report.devices[0].sources[0].text;
     assert!(source.contains("</script><b id=bad>"), "{source}");

@@ -1,6 +1,6 @@
 //! A driver for the simulated GPU that has registers, a ring and packets only. It multiplies 5 x 4 by 4 x 6 numbers.
 
-use aethercl::machine::{Binding, Gpu, KernelLaunch, Options, window::RINGS};
+use aethercl::machine::{Binding, Gpu, KernelLaunch, MachineOptions, window::RINGS};
 use aethercl::{Access, Includes, LaunchOptions, NdRange, Program, Source, model::Profile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -94,7 +94,7 @@ pub fn multiply(
 ) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
     let program =
         Arc::new(Program::build(&Source { name: "multiply.cl", text: KERNEL }, "", &Includes::none())?);
-    let mut gpu = Gpu::new(Profile::named("teaching")?, Options::default());
+    let mut gpu = Gpu::new(Profile::named("teaching")?, MachineOptions::default());
     gpu.open_queue()?;
     let sizes = [m * k, k * n, m * n].map(|numbers| 4 * numbers as u64);
     let at = [gpu.allocate(sizes[0], "a")?, gpu.allocate(sizes[1], "b")?, gpu.allocate(sizes[2], "c")?];

@@ -27,7 +27,7 @@ pub use define::{Text, Value};
 pub use dtype::DType;
 pub use guard::DriverRecord;
 pub use kernel::{CHOSEN, Kernel, PRELUDE, Reload};
-pub use launch::{Found, Launch, Operand, Scalar, checked_only};
+pub use launch::{Launch, Operand, ResolvedLaunch, Scalar, checked_only};
 pub use order::Order;
 pub use programs::{BuildStats, Programs};
 pub use variants::{Usable, Variants};

@@ -2,7 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::define::Value;
-use crate::guard::{self, Guard, Outcome};
+use crate::guard::{self, BuildOutcome, Guard};
 use crate::hash::Mix;
 use crate::kernel::{Kernel, Reload};
 use crate::order::{Order, entries};
@@ -112,7 +112,7 @@ impl Programs {
         if self.disk(device).is_some_and(|disk| disk.knows(&DiskCache::key(order, capabilities))) {
             return Ok(());
         }
-        let Outcome::Ended(how) = guard.build(builders, &capabilities.id, order) else { return Ok(()) };
+        let BuildOutcome::Ended(how) = guard.build(builders, &capabilities.id, order) else { return Ok(()) };
         let why = format!("the driver's compiler ended its process ({how})");
         Tuning::of(device).retire_crashing(device, kernel, &why);
         Err(Error::build(format!(

@@ -3,7 +3,7 @@
 use crate::checker::Checker;
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{Calls, Forms, THINK};
-use crate::metrics::{Busy, OfModel};
+use crate::metrics::{ModelLoad, OfModel};
 use crate::piece::Piece;
 use crate::profile::{Sampled, Times};
 use crate::reader::Reader;
@@ -278,9 +278,9 @@ impl Loaded {
     }
 
     /// Returns its load.
-    pub fn busy(&self) -> Busy {
+    pub fn busy(&self) -> ModelLoad {
         let load = self.status.load();
-        Busy {
+        ModelLoad {
             model: self.name.clone(),
             running: load.running + load.reading,
             // Includes requests that the engine has not received yet.

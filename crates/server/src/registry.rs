@@ -1,7 +1,7 @@
 //! The models of a server: loaded on request and unloaded when another one needs their memory, least recently used first.
 
 use crate::error::{ApiError, ApiResult};
-use crate::metrics::{Busy, Metrics, OfModel};
+use crate::metrics::{Metrics, ModelLoad, OfModel};
 use crate::model::{Loaded, ModelOptions, ModelSpec, live};
 use netcl::device::{Error, ErrorKind, Result};
 use netcl::llm::LoadedModel;
@@ -87,7 +87,7 @@ impl Models {
     }
 
     /// Returns the load of the loaded models.
-    pub fn busy(&self) -> Vec<Busy> {
+    pub fn busy(&self) -> Vec<ModelLoad> {
         self.each().filter_map(|(_, loaded)| loaded).map(|loaded| loaded.busy()).collect()
     }
 

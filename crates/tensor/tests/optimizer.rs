@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
 use netcl_tensor::ops::optimizer::{Adam, AdamW, Counters, Entry, LossScale, Rule, Sgd, Update};
-use netcl_tensor::suite::{Input, test_device};
+use netcl_tensor::suite::{SampleInput, test_device};
 use netcl_tensor::{DType, Device, Tensor};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -130,7 +130,7 @@ fn parameters(device: &Device, dtype: DType) -> Vec<Tensor> {
 }
 
 fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
-    Input::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
+    SampleInput::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
 }
 
 fn give_grads(params: &[Tensor], step: u64) {

@@ -21,11 +21,11 @@
 
 mod parts;
 
-pub use parts::{Part, StatePart};
+pub use parts::{ParameterPart, StatePart};
 
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 pub use netcl_tensor::ops::optimizer::{
-    Adam, AdamW, Hyper, KINDS, Kind, Lion, LossScale, Report, Rule, Sgd, Step, StepInfo,
+    Adam, AdamW, Hyper, KINDS, Lion, LossScale, OptimizerKind, Report, Rule, Sgd, StepInfo, UpdateStep,
 };
 use netcl_tensor::ops::optimizer::{Counters, Entry, Total, Update};
 use netcl_tensor::{DType, Error, Result, Tensor};
@@ -42,7 +42,7 @@ const GOOD_STEPS: &str = "good_steps";
 /// # Errors
 /// `Format` for an unknown name or hyperparameter, with the known ones, and for a value out of its bounds.
 pub fn by_name(name: &str, hyper: &[(&str, f64)]) -> Result<Arc<dyn Rule>> {
-    Kind::named(name)?.with(hyper)
+    OptimizerKind::named(name)?.with(hyper)
 }
 
 /// Parameters with the same weight decay and learning rate factor.
@@ -74,7 +74,7 @@ pub struct Optimizer {
     /// The parameters, group by group.
     params: Vec<Tensor>,
     /// The updated parts of the parameters, one per entry of the update, if not everything is updated here.
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<ParameterPart>>,
     max_norm: Option<f64>,
     scaling: bool,
 }

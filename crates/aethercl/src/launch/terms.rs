@@ -116,7 +116,7 @@ impl Default for LaunchOptions {
 
 /// Result of a launch in addition to memory.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct LaunchOutcome {
     /// Findings of the checks.
     pub findings: Vec<Finding>,
     /// Counters.

@@ -38,10 +38,10 @@ pub type Sink = Box<dyn FnMut(&str) + Send>;
 #[derive(Default)]
 pub struct Narrator {
     level: TraceLevel,
-    told: Option<Mutex<Told>>,
+    told: Option<Mutex<PendingLines>>,
 }
 
-struct Told {
+struct PendingLines {
     sink: Sink,
     /// Lines that are not due yet, by time, ns.
     held: Vec<(u64, String)>,
@@ -49,7 +49,7 @@ struct Told {
     open: bool,
 }
 
-impl Told {
+impl PendingLines {
     fn release(&mut self, until: u64) {
         self.held.sort_by_key(|(at, _)| *at);
         let due = self.held.partition_point(|(at, _)| *at <= until);
@@ -59,7 +59,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for PendingLines {
     fn drop(&mut self) {
         self.release(u64::MAX);
     }
@@ -69,7 +69,7 @@ impl Narrator {
     /// Returns a narrator that logs up to `level` to `sink`.
     pub fn new(level: TraceLevel, sink: Option<Sink>) -> Self {
         let level = if sink.is_some() { level } else { TraceLevel::Off };
-        let told = |sink| Mutex::new(Told { sink, held: Vec::new(), open: false });
+        let told = |sink| Mutex::new(PendingLines { sink, held: Vec::new(), open: false });
         Self { level, told: sink.map(told) }
     }
     /// Returns true if lines of this level are logged; check it before costly formatting.

@@ -32,7 +32,7 @@ pub struct Profile {
     /// Latencies of single operations.
     pub latency: Latency,
     /// Local memory.
-    pub local: Local,
+    pub local: LocalMemory,
     /// Caches.
     pub cache: Cache,
     /// Device memory.
@@ -40,7 +40,7 @@ pub struct Profile {
     /// Link to the host.
     pub link: Link,
     /// Costs of commands.
-    pub launch: Launch,
+    pub launch: LaunchOverhead,
 }
 
 /// Compute units and their capacity.
@@ -124,7 +124,7 @@ pub struct Latency {
 /// Local memory.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Local {
+pub struct LocalMemory {
     /// Maximum bytes per group.
     pub group_bytes: u64,
     /// Bytes that the resident groups of a unit share.
@@ -186,7 +186,7 @@ pub struct Link {
 /// Overhead of commands.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Launch {
+pub struct LaunchOverhead {
     /// Host time to write a command and ring the doorbell, ns.
     pub submit_ns: u64,
     /// Command processor time per command, ns.

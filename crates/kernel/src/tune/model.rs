@@ -141,7 +141,7 @@ impl Observation<'_> {
 const CHOICE: f64 = 2.0;
 
 /// Largest factor by which a fit may change a constant. Constants that no observation depends on stay near their value.
-const MOST: f64 = 1000.0;
+const MAX_CONSTANT_CHANGE: f64 = 1000.0;
 /// Step sizes (factors) of the coordinate descent, from coarse to fine.
 const FACTORS: [f64; 7] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02];
 /// Largest number of passes over all constants with one step size.
@@ -205,7 +205,7 @@ fn improve(
         for by in [factor, 1.0 / factor] {
             let mut tried = values.clone();
             tried[i] *= by;
-            if !(1.0 / MOST..=MOST).contains(&(tried[i] / first[i])) {
+            if !(1.0 / MAX_CONSTANT_CHANGE..=MAX_CONSTANT_CHANGE).contains(&(tried[i] / first[i])) {
                 continue;
             }
             let now = cost(&tried);

@@ -49,8 +49,8 @@ fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> 
         let dot =
             |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
         let cosine = dot(got, expected) / (dot(got, got) * dot(expected, expected)).sqrt();
-        let alike = cosine >= LEAST_COSINE;
-        return (!alike).then(|| format!("the cosine between them is {cosine:.3}, expected {LEAST_COSINE}"));
+        let alike = cosine >= MIN_COSINE;
+        return (!alike).then(|| format!("the cosine between them is {cosine:.3}, expected {MIN_COSINE}"));
     }
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
     // The result of each layer is rounded to the storage type, with a bias in one direction: errors add up like a random walk.
@@ -68,7 +68,7 @@ fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> 
 }
 
 /// Minimum cosine between the logits of a mixture of experts computed in two ways; for other weights it is near zero.
-const LEAST_COSINE: f64 = 0.8;
+const MIN_COSINE: f64 = 0.8;
 
 /// Number of new tokens to check.
 const CHECKED: usize = 12;

@@ -2,7 +2,7 @@
 
 use super::content::{Init, init, whole};
 use super::number::Number;
-use aethercl::image::{Channel, Format, Image, Order, Sampler};
+use aethercl::image::{Channel, ChannelOrder, Format, Image, Sampler};
 use aethercl::types::ImageKind;
 use netcl::device::did_you_mean;
 
@@ -19,16 +19,16 @@ pub struct ImageArg {
     pub read: bool,
 }
 
-const ORDERS: [(&str, Order); 9] = [
-    ("r", Order::R),
-    ("a", Order::A),
-    ("rg", Order::Rg),
-    ("ra", Order::Ra),
-    ("rgba", Order::Rgba),
-    ("bgra", Order::Bgra),
-    ("argb", Order::Argb),
-    ("intensity", Order::Intensity),
-    ("luminance", Order::Luminance),
+const ORDERS: [(&str, ChannelOrder); 9] = [
+    ("r", ChannelOrder::R),
+    ("a", ChannelOrder::A),
+    ("rg", ChannelOrder::Rg),
+    ("ra", ChannelOrder::Ra),
+    ("rgba", ChannelOrder::Rgba),
+    ("bgra", ChannelOrder::Bgra),
+    ("argb", ChannelOrder::Argb),
+    ("intensity", ChannelOrder::Intensity),
+    ("luminance", ChannelOrder::Luminance),
 ];
 
 /// Names of channels, and the numbers that store them in memory.

@@ -1,7 +1,7 @@
 //! Loads files written here in llama.cpp. Logits must match, and the greedy text must be the same except where two tokens are equally likely.
 
 use super::*;
-use crate::model::{Mix, Options as Writing, Source, Target, convert};
+use crate::model::{Mix, OutputFormat, Source, WriteOptions as Writing, convert};
 use netcl_model::model::Continuation;
 use netcl_test_data::needs_data;
 use serde_json::Value;
@@ -53,7 +53,7 @@ fn theirs(
 fn written(folder: &Path, to: &Path, mix: &str) {
     let source = Source::open(folder).unwrap();
     let options = Writing { mix: Mix::named(mix).unwrap(), importance: None };
-    convert(&source, to, Target::Gguf, &options, &mut |_| Ok(())).unwrap();
+    convert(&source, to, OutputFormat::Gguf, &options, &mut |_| Ok(())).unwrap();
 }
 
 fn opened(path: &Path, activations: Activations) -> LoadedModel {

@@ -2,7 +2,7 @@
 //! many have both: `transformers` then takes `rope_scaling`. Two fields that say the same thing differently are an error with both names.
 
 use super::fields::Fields;
-use super::known::shown;
+use super::presets::shown;
 use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};

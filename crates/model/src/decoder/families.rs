@@ -7,7 +7,7 @@ use super::config::Sizes;
 use super::defaults::{self, Table, completed};
 use super::family::{ExpertNames, Family, Names};
 use super::fields::Fields;
-use super::known::shown;
+use super::presets::shown;
 use super::wrapper::{note, text_of};
 use super::write::put;
 use super::{DecoderConfig, read, write};

@@ -2,7 +2,7 @@
 //! single supported value, or is listed as having no effect on the forward pass. Any other field is an error with its name.
 
 use super::activation::Activation;
-use super::known::{INERT, Verdict, shown, verdict};
+use super::presets::{INERT, Verdict, shown, verdict};
 use netcl_device::nearest;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};

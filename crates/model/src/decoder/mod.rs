@@ -18,7 +18,6 @@ mod fields;
 mod files;
 mod folder;
 mod freeze;
-mod known;
 mod lister;
 mod mixer;
 mod mixture;
@@ -26,6 +25,7 @@ mod norm;
 mod paged;
 mod part;
 mod pass;
+mod presets;
 mod projection;
 mod read;
 mod rotary;
@@ -75,7 +75,7 @@ use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 use pass::{Angles, Pass, Past};
 use stage::{Stage, carried};
-use state::State;
+use state::LayerState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -312,7 +312,7 @@ impl Decoder {
         &self,
         ids: &Tensor,
         (start, length): (usize, usize),
-        states: &[State],
+        states: &[LayerState],
         pages: Option<&[u32]>,
     ) -> Result<Tensor> {
         let (mut x, end) = self.first()?.embedded(ids, start)?;

@@ -377,7 +377,7 @@ impl<'a> Paged<'a> {
 
     /// Sets the execution mode of steps in one launch.
     #[cfg(test)]
-    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
+    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::WeightPath) {
         self.classes.values_mut().for_each(|class| class.steps.run_by(text));
     }
     /// Returns the launches of a captured step without sampling.

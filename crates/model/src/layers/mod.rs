@@ -13,7 +13,7 @@ pub use conv::Conv2d;
 pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::Linear;
 pub use norm::{LayerNorm, RmsNorm};
-pub use over_ranks::{Ranks, together};
+pub use over_ranks::{RankGroup, together};
 pub use recompute::Recompute;
 
 use netcl_tensor::random::DropMask;

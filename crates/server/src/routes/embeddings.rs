@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Maximum number of texts per request.
-pub const MOST_TEXTS: usize = 2048;
+pub const MAX_TEXTS: usize = 2048;
 
 /// Returns the vectors of texts, and their total number of tokens.
 ///
@@ -56,7 +56,7 @@ pub async fn embedded(
 pub async fn embeddings(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = fields.text("model")?;
-    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
+    let texts = prompts(fields.any("input"), "input", MAX_TEXTS)?;
     // A tokenizer may add a leading token, which does not represent any text.
     if texts.iter().any(|text| matches!(text, Prompt::Text(text) if text.is_empty())) {
         return Err(ApiError::field("input", "input: an empty text has no embedding"));

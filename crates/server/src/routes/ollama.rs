@@ -3,7 +3,7 @@
 use super::Generation;
 use super::chat::{Conversation, Whole};
 use super::completions::{Prompt, prompts};
-use super::embeddings::{MOST_TEXTS, embedded};
+use super::embeddings::{MAX_TEXTS, embedded};
 use super::format::missing;
 use super::messages::{messages, tools};
 use super::ollama_models::{named, ok, today};
@@ -13,24 +13,24 @@ use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use crate::model::Loaded;
-use crate::piece::{End, Piece};
+use crate::piece::{Piece, SequenceEnd};
 use crate::reader::Reader;
+use crate::sampling_params::SamplingParams;
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::Tools;
-use crate::wishes::Wishes;
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Parses `options` with Ollama's names.
-fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
+fn options(fields: &mut Fields) -> ApiResult<(SamplingParams, Option<usize>)> {
     let empty = || Fields::of("options", json!({}));
     let mut options = match fields.object("options")? {
         Some(options) => options,
         None => empty()?,
     };
-    let mut wishes = Wishes::take(&mut options)?;
+    let mut wishes = SamplingParams::take(&mut options)?;
     (wishes.choices, wishes.counts_prompt) = (1, true);
     // −1 means no limit, −2 the rest of the context: the same here.
     wishes.max = match options.integer("num_predict")? {
@@ -74,7 +74,7 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
 /// A parsed request of either route.
 struct Asked {
     model: String,
-    wishes: Wishes,
+    wishes: SamplingParams,
     stream: bool,
     /// Requested context length in tokens.
     context: Option<usize>,
@@ -154,8 +154,9 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let asked = Asked { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     let bound = conversation.is_bound();
-    let job =
-        move |model: &Loaded, wishes: &Wishes, patience: &Patience| conversation.job(model, wishes, patience);
+    let job = move |model: &Loaded, wishes: &SamplingParams, patience: &Patience| {
+        conversation.job(model, wishes, patience)
+    };
     answer(app, request, asked, Kind::Chat, bound, job).await
 }
 
@@ -199,7 +200,7 @@ async fn answer(
     asked: Asked,
     kind: Kind,
     bound: bool,
-    job: impl FnOnce(&Loaded, &Wishes, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
+    job: impl FnOnce(&Loaded, &SamplingParams, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
     let Asked { model, wishes, stream, context, tools } = asked;
     let Generation { model, running } =
@@ -304,7 +305,7 @@ impl Wire for OllamaWire {
 
     fn piece(&mut self, piece: &Piece) -> Vec<Event> {
         let mut parts = self.reader.push(&piece.text);
-        if let Some(End::Done(finish, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
             self.finish = finish_reason(finish);
         }
@@ -348,7 +349,7 @@ impl Wire for OllamaWire {
 pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = named(app, &mut fields)?;
-    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
+    let texts = prompts(fields.any("input"), "input", MAX_TEXTS)?;
     fields.only("truncate", &false.into())?;
     keep(&mut fields, false)?;
     options(&mut fields)?;

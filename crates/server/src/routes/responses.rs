@@ -9,12 +9,12 @@ use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::names::name;
-use crate::piece::{End, Piece};
+use crate::piece::{Piece, SequenceEnd};
 use crate::reader::Reader;
+use crate::sampling_params::SamplingParams;
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::choice;
-use crate::wishes::Wishes;
 use axum::http::StatusCode;
 use axum::response::Response;
 use netcl::llm::Tokenizer;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 struct Asked {
     model: Option<String>,
     conversation: Conversation,
-    wishes: Wishes,
+    wishes: SamplingParams,
     stream: bool,
     repeated: Map<String, Value>,
 }
@@ -136,7 +136,7 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
 fn asked(body: &[u8]) -> ApiResult<Asked> {
     let mut fields = Fields::of_body(body)?;
     let repeated = repeated(&fields);
-    let mut wishes = Wishes::take(&mut fields)?;
+    let mut wishes = SamplingParams::take(&mut fields)?;
     if wishes.choices != 1 {
         return Err(ApiError::unknown("n"));
     }
@@ -438,7 +438,7 @@ impl Wire for ResponseWire {
 
     fn piece(&mut self, piece: &Piece) -> Vec<Event> {
         let mut parts = self.reader.push(&piece.text);
-        if let Some(End::Done(finish, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
             self.finish = finish_reason(finish);
         }

@@ -1,6 +1,6 @@
 //! A captured step, ready to be enqueued.
 
-use super::plan::Plan;
+use super::plan::BufferPlan;
 use super::record::{Recorded, Trace, recorded};
 use crate::{Device, Error, Result, Tensor};
 use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
@@ -77,7 +77,11 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Graph::capture`]; `Unsupported` also if the step does not match the plan.
-    pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+    pub fn planned<T>(
+        device: &Device,
+        plan: &BufferPlan,
+        step: impl FnOnce() -> Result<T>,
+    ) -> Result<(Self, T)> {
         // The driver keeps released memory until the commands that use it are complete.
         device.finish()?;
         device.release_cached_memory();

@@ -3,7 +3,7 @@
 use super::OpGraph;
 use super::run::plan;
 use crate::Result;
-use crate::graph::Plan;
+use crate::graph::BufferPlan;
 use netcl_device::human;
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Memory {
     /// Number of rows.
     pub rows: usize,
     /// Memory assignments.
-    pub plan: Plan,
+    pub plan: BufferPlan,
     /// Bytes of the weights, which have separate memory.
     pub weights: usize,
     /// Bytes of the inputs, which have separate memory.

@@ -133,7 +133,7 @@ type Decided<J> = (Arc<Usable>, &'static Algorithm<J>, <J as Job>::Plan);
 struct Decisions<J: Job>(RwLock<HashMap<J::Signature, Decided<J>>>);
 
 /// Maximum number of stored decisions. At this number all are discarded, so that sizes that never recur do not stay forever.
-const MOST: usize = 4096;
+const MAX_STORED_DECISIONS: usize = 4096;
 
 impl<J: Job> Table<J> {
     /// Builds the table of the job `name`; `kernels` are its rows' kernels.
@@ -170,7 +170,7 @@ impl<J: Job> Table<J> {
         }
         let (row, plan) = self.cheapest(request, &usable).ok_or_else(|| self.none(request))?;
         let mut decisions = decisions.0.write().unwrap_or_else(PoisonError::into_inner);
-        if decisions.len() >= MOST {
+        if decisions.len() >= MAX_STORED_DECISIONS {
             decisions.clear();
         }
         decisions.insert(signature, (usable, row, plan.clone()));

@@ -48,7 +48,7 @@ pub fn call(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::call::{Arity, Kind};
+    use crate::ops::call::{Arity, AttributeKind};
     use crate::suite::test_device;
     use crate::{DType, Device};
     use std::collections::BTreeSet;
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(y[0].dims(), [3, 2]);
         assert_eq!(
             find("gated").unwrap().attributes[0].kind,
-            Kind::Choice(&["silu", "gelu_tanh", "gelu", "relu"])
+            AttributeKind::Choice(&["silu", "gelu_tanh", "gelu", "relu"])
         );
     }
 }

@@ -607,9 +607,9 @@ fn multinomial_of_no_distribution_draws_nothing() {
 /// PyTorch has no such operation.
 #[test]
 fn choose_says_what_is_no_number_and_where_no_token_is_left() {
-    use super::choose::{Chooser, NO_NUMBER, NONE_LEFT, Rule, Rules, Texts};
+    use super::choose::{Chooser, NO_NUMBER, NONE_LEFT, Rules, SamplingRule, Texts};
     let device = test_device().unwrap();
-    for rules in [Rules::greedy(), Rules::new(&[Rule::TopK(5)]).unwrap()] {
+    for rules in [Rules::greedy(), Rules::new(&[SamplingRule::TopK(5)]).unwrap()] {
         for vocab in [9, 2100] {
             let mut logits = vec![0.5; 4 * vocab];
             (logits[2], logits[vocab + 4]) = (f32::NAN, f32::INFINITY);

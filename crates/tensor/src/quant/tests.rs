@@ -64,7 +64,11 @@ fn the_table_is_one() {
     numbers.dedup();
     assert_eq!(numbers.len(), FORMATS.len());
     for format in FORMATS {
-        assert!(format.block <= format::LARGEST && format::LARGEST.is_multiple_of(format.block), "{format}");
+        assert!(
+            format.block <= format::MAX_BLOCK_ELEMENTS
+                && format::MAX_BLOCK_ELEMENTS.is_multiple_of(format.block),
+            "{format}"
+        );
         assert_eq!(Format::of(format.number), Some(format));
         assert_eq!(Format::named(&format.name.to_lowercase()).unwrap(), format);
     }

@@ -3,7 +3,7 @@
 
 use super::{RECORDING, Restore, record_all};
 use crate::tensor::autograd::{Again, Autograd};
-use crate::tensor::saved::{Saved, described};
+use crate::tensor::saved::{SavedVersions, described};
 use crate::{Result, Tensor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ impl Tensor {
         again: impl Fn([&Self; N]) -> Result<Self> + Send + Sync + 'static,
     ) -> Self {
         let Some(Autograd { node: Some(node), .. }) = &self.0.autograd else { return self.clone() };
-        let (op, saved) = (node.op, Saved::now(sources.into_iter()));
+        let (op, saved) = (node.op, SavedVersions::now(sources.into_iter()));
         let sources = sources.map(Self::detach);
         let make = move || {
             let error = |i: usize| {

@@ -1,8 +1,8 @@
 //! Rules for changes between forward and backward, ownership of gradients, and threads.
 
 use super::{
-    accumulate_in_place, checkpoint, function, give_gradients, later_gradients_apart, no_grad,
-    replace_in_place,
+    accumulate_in_place, checkpoint, function, later_gradients_apart, no_grad, replace_in_place,
+    with_gradient_sink,
 };
 use crate::ops::attention::{AttentionOptions, attention};
 use crate::ops::embedding::embedding;
@@ -67,11 +67,11 @@ fn given_gradients_pass_what_is_computed_again() {
     let y = checkpoint("again", &x.mul(&before).unwrap(), move |h| h.mul(&inner)).unwrap();
     let found = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let to = found.clone();
-    let taker: super::Taker = std::sync::Arc::new(move |leaf: &Tensor, grad: Tensor| {
+    let taker: super::GradientSink = std::sync::Arc::new(move |leaf: &Tensor, grad: Tensor| {
         to.lock().unwrap().push((leaf.name().unwrap().to_owned(), grad.to_vec()?));
         Ok(())
     });
-    give_gradients(taker, || y.backward_with(&Tensor::ones(&device, [2, 3], DType::F32)?)).unwrap();
+    with_gradient_sink(taker, || y.backward_with(&Tensor::ones(&device, [2, 3], DType::F32)?)).unwrap();
     let twice = |t: &Tensor| t.to_vec().unwrap().iter().map(|v| 2.0 * v).collect::<Vec<f32>>();
     let expected = [("within".to_owned(), twice(&before)), ("before".to_owned(), twice(&within))];
     assert_eq!(*found.lock().unwrap(), expected);

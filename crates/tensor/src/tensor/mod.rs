@@ -345,7 +345,7 @@ impl Tensor {
     ///
     /// # Errors
     /// `Shape` if this would reach elements that this tensor does not span.
-    pub fn seen_as(&self, shape: impl Into<Shape>, strides: Vec<usize>) -> Result<Self> {
+    pub fn as_strided(&self, shape: impl Into<Shape>, strides: Vec<usize>) -> Result<Self> {
         let layout = Layout { shape: shape.into(), strides, offset: self.0.layout.offset };
         if layout.strides.len() != layout.shape.rank() || layout.span() > self.0.layout.span() {
             return Err(Error::shape(format!(
@@ -448,14 +448,14 @@ impl fmt::Debug for Tensor {
 /// Shows the first elements, the shape and the type.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 16;
+        const MAX_SHOWN_ELEMENTS: usize = 16;
         match self.to_vec() {
             Ok(values) => {
                 write!(f, "[")?;
-                for (i, v) in values.iter().take(SHOWN).enumerate() {
+                for (i, v) in values.iter().take(MAX_SHOWN_ELEMENTS).enumerate() {
                     write!(f, "{}{v:.4}", if i == 0 { "" } else { ", " })?;
                 }
-                write!(f, "{}] ", if values.len() > SHOWN { ", …" } else { "" })?;
+                write!(f, "{}] ", if values.len() > MAX_SHOWN_ELEMENTS { ", …" } else { "" })?;
             }
             Err(e) => write!(f, "[{e}] ")?,
         }

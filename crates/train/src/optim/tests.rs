@@ -215,7 +215,7 @@ fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
         let part = |params: &Params, second: bool| {
             let half = |param: &Tensor| {
                 let (middle, end) = (param.count() / 32 * 16, param.count());
-                Part::new(param, if second { middle..end } else { 0..middle }).unwrap()
+                ParameterPart::new(param, if second { middle..end } else { 0..middle }).unwrap()
             };
             let parts = params.list().iter().map(half).filter(|part| !part.range.is_empty()).collect();
             Optimizer::of_parts(Arc::new(ADAMW), groups(params), dtype, parts).unwrap()
@@ -236,7 +236,7 @@ fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
             one.step(0.01).unwrap();
             let mut squares = 0.0;
             for half in &mut halves {
-                for Part { param, range, view } in half.parts().unwrap() {
+                for ParameterPart { param, range, view } in half.parts().unwrap() {
                     let flat = grad(param).reshape([param.count()]).unwrap();
                     view.set_grad(Some(flat.slice(0, range.clone()).unwrap()));
                 }

@@ -1,7 +1,7 @@
 //! The ranks' knowledge of each other's speed and memory, and the division of batch rows by it, for texts and images.
 
+use super::rank_stats::{RankStage, RankStats, RankTimes, SpeedUnit};
 use super::shares::{Division, Made, Shares};
-use super::told::{RankStage, RankTimes, Told, Unit};
 use super::watchdog::{Pause, Watchdog};
 use netcl_device::human;
 use netcl_dist::Group;
@@ -24,7 +24,7 @@ pub(crate) struct Balance {
     /// Whether the ranks have several kinds of devices or drivers.
     unlike: bool,
     /// Values that the ranks have exchanged.
-    pub(super) told: Told,
+    pub(super) told: RankStats,
     pub(super) watchdog: Watchdog,
 }
 
@@ -37,7 +37,7 @@ impl Balance {
             division: Division::new(batch, group.size() / stages.max(1)),
             devices: Vec::new(),
             unlike: false,
-            told: Told::default(),
+            told: RankStats::default(),
             watchdog: Watchdog::default(),
         }
     }
@@ -48,7 +48,7 @@ impl Balance {
     ///
     /// # Errors
     /// Those of the group.
-    pub fn meet(&mut self, device: &Device, of_stages: &[RankStage], row: (u64, Unit)) -> Result<()> {
+    pub fn meet(&mut self, device: &Device, of_stages: &[RankStage], row: (u64, SpeedUnit)) -> Result<()> {
         let c = device.capabilities();
         let unlike = |own: &str| {
             let all = self.group.all_gather_bytes(own.as_bytes())?;

@@ -1,7 +1,7 @@
 //! Execution of repeated steps: launched one by one at first, then replayed from a captured graph.
 
 use crate::config::GraphMode;
-use netcl_tensor::graph::{Between, Graph, Plan, Trace};
+use netcl_tensor::graph::{Between, BufferPlan, Graph, Trace};
 use netcl_tensor::tape::Rollback;
 use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 
@@ -40,7 +40,7 @@ enum State {
     /// One step has run: its kernels are compiled.
     Warm,
     /// The memory of a step is planned.
-    Planned(Plan),
+    Planned(BufferPlan),
     /// Steps are replayed.
     Captured(Captured),
     /// Steps are not captured.
@@ -51,7 +51,7 @@ enum State {
 struct Captured {
     graph: Graph,
     loss: Tensor,
-    plan: Option<Plan>,
+    plan: Option<BufferPlan>,
 }
 
 impl Stepper {
@@ -91,7 +91,7 @@ impl Stepper {
     }
 
     /// Returns the memory plan of the captured step.
-    pub fn plan(&self) -> Option<&Plan> {
+    pub fn plan(&self) -> Option<&BufferPlan> {
         if let State::Captured(captured) = &self.state { captured.plan.as_ref() } else { None }
     }
 
@@ -157,7 +157,7 @@ impl Stepper {
         {
             return Err(e.clone());
         }
-        match traced.and_then(|trace| Plan::new(&self.device, &trace)) {
+        match traced.and_then(|trace| BufferPlan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Planned(plan),
             Err(e) => tracing::debug!("the first step runs without a plan: {e}"),
         }
@@ -249,7 +249,7 @@ impl Stepper {
             State::Cold => (State::Warm, step()?),
             State::Warm if plans => {
                 let (trace, loss) = unfused(|| Trace::of(&self.device, &mut *step))?;
-                match Plan::new(&self.device, &trace) {
+                match BufferPlan::new(&self.device, &trace) {
                     Ok(plan) => (State::Planned(plan), loss),
                     Err(e) => (self.give_up(e)?, loss),
                 }

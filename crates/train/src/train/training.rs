@@ -16,14 +16,14 @@ mod progress;
 mod ranks;
 mod reporting;
 mod resuming;
+mod resync;
 mod run;
-mod same;
 mod saving;
 mod sharded;
 mod step;
 
 pub(crate) use accumulation::Accumulation;
-pub(super) use passes::{Collect, Part, collected, gradients, warm};
+pub(super) use passes::{Collect, StepSlice, collected, gradients, warm};
 pub(crate) use progress::Loop;
 pub(crate) use ranks::{Asked, Ranks};
 pub(crate) use reporting::Reporting;

@@ -1,8 +1,8 @@
 //! Program-scope variables: constants in one block of memory, and writable variables, each in a separate allocation.
 
-use crate::hir::{GlobalId, Program};
+use crate::hir::{GlobalId, TranslationUnit};
 use crate::memory::Allocation;
-use crate::memory::address::{PROGRAM_SCOPE, Space, object_pointer};
+use crate::memory::address::{PROGRAM_SCOPE, PointerSpace, object_pointer};
 use std::sync::Arc;
 
 /// Alignment of writable variables in bytes, and the minimum gap between them.
@@ -23,7 +23,7 @@ pub struct Constants {
 
 impl Constants {
     /// Lays out the program's variables.
-    pub fn new(program: &Program) -> Constants {
+    pub fn new(program: &TranslationUnit) -> Constants {
         let mut out = Constants::default();
         let mut bytes: Vec<u8> = Vec::new();
         let mut next = PROGRAM_SCOPE;
@@ -71,7 +71,7 @@ impl Constants {
         let at = id.0 as usize;
         match self.writables[at] {
             Some(number) => self.writable[number].address,
-            None => object_pointer(Space::Constant, id.0, u64::from(self.places[at].0)),
+            None => object_pointer(PointerSpace::Constant, id.0, u64::from(self.places[at].0)),
         }
     }
 

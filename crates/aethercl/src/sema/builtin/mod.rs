@@ -11,7 +11,7 @@ mod table;
 use std::collections::HashMap;
 
 use super::{Sema, fold};
-use crate::hir::{Builtin, Expr, ExprKind, MemoryOrder, Scope};
+use crate::hir::{Builtin, Expr, ExprKind, MemoryOrder, MemoryScope};
 use crate::lex::Symbol;
 use crate::parse::ast;
 use crate::source::Span;
@@ -133,7 +133,7 @@ impl Sema<'_> {
             "write_mem_fence" => MemoryOrder::RELEASE,
             _ => return MemoryOrder::of(args.get(1), None, args.get(2)),
         };
-        if self.features.version < 200 { order } else { order.within(Scope::Group) }
+        if self.features.version < 200 { order } else { order.within(MemoryScope::Group) }
     }
 
     pub(super) fn builtin(&mut self, id: Builtin, args: Vec<Expr>, ty: Type, span: Span) -> Expr {

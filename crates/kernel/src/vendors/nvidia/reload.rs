@@ -14,7 +14,7 @@ pub static SM90A: Reload =
 
 /// Maximum registers per work-item. The limit is the 65536 registers of a multiprocessor divided by the group size; none of our kernels gains from
 /// more than this.
-const MOST_REGISTERS: usize = 168;
+const MAX_REGISTERS: usize = 168;
 
 /// Returns the PTX with active `//@` instructions, for `sm_90a`, and with a register limit that lets the whole group start. `setmaxnreg` moves
 /// registers between warpgroups only within such a limit.
@@ -28,7 +28,7 @@ fn patch(ptx: &str) -> String {
         }
         out.push_str(&line.replace("//@", ""));
         if let Some(items) = group_items(line) {
-            let registers = (65_536 / items.max(1) / 8 * 8).min(MOST_REGISTERS);
+            let registers = (65_536 / items.max(1) / 8 * 8).min(MAX_REGISTERS);
             out.push_str(&format!(".maxnreg {registers}\n"));
         }
     }

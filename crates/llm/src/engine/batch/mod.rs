@@ -57,7 +57,7 @@ mod steps;
 mod text;
 
 pub use costs::StepCost;
-pub use draft::{MOST_DRAFTED, Speculation};
+pub use draft::{MAX_DRAFTED, Speculation};
 pub use request::{EngineOptions, Event, Job, Load, Logprobs, RequestId, Usage};
 
 use super::LoadedModel;
@@ -76,7 +76,7 @@ use std::time::Instant;
 use text::{Taken, Text};
 
 /// Maximum number of prompts that are prefilled between two runs.
-const MOST_PROMPTS: usize = 8;
+const MAX_PROMPTS: usize = 8;
 
 /// Decodes many sequences at the same time.
 pub struct Engine<'a> {
@@ -352,7 +352,7 @@ impl<'a> Engine<'a> {
             let text = &self.active[at];
             let (end, length) = (text.chunk(self.options.chunk), text.ids.len());
             // Even the shortest prompt takes some time.
-            let tokens = (end - text.cached).max(self.options.chunk / MOST_PROMPTS);
+            let tokens = (end - text.cached).max(self.options.chunk / MAX_PROMPTS);
             if self.has_read && tokens > left {
                 return Ok(());
             }

@@ -85,7 +85,7 @@ pub fn unfused<R>(f: impl FnOnce() -> R) -> R {
 /// example after an error, pending results are not computed and can no longer be used.
 pub struct Lazy {
     /// `None` within another scope.
-    own: Option<Before>,
+    own: Option<ReplacedState>,
     /// Error from computing the ops that were pending before.
     failed: Option<Error>,
     /// Makes the scope specific to its thread.
@@ -93,7 +93,7 @@ pub struct Lazy {
 }
 
 /// State that a scope replaced.
-struct Before {
+struct ReplacedState {
     waiting: Rc<Waiting>,
     around: Option<Rc<Waiting>>,
     scope: Option<Rc<dyn Scope>>,
@@ -155,7 +155,7 @@ impl Lazy {
         CURRENT.set(Some(Rc::clone(&waiting)));
         let scope = tape::in_scope(Some(Rc::clone(&waiting) as Rc<dyn Scope>));
         let deferred = defer_by(Some(Rc::clone(&waiting) as Rc<dyn Deferred>));
-        Self { own: Some(Before { waiting, around, scope, deferred }), failed, _thread: PhantomData }
+        Self { own: Some(ReplacedState { waiting, around, scope, deferred }), failed, _thread: PhantomData }
     }
 
     /// Computes the deferred ops and ends the scope. A nested scope only ends; the outer scope computes its ops.

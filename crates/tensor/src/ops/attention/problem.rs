@@ -6,7 +6,7 @@ use netcl_kernel::Launch;
 
 /// Sizes and options of a problem.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct AttentionProblem {
     pub batch: usize,
     pub heads: usize,
     pub kv_heads: usize,
@@ -65,7 +65,7 @@ pub(super) fn write<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
     place(launch.write_base(view.tensor), view)
 }
 
-impl Problem {
+impl AttentionProblem {
     /// Returns the number of key heads in all sequences.
     pub(super) fn pairs(&self) -> usize {
         self.batch * self.kv_heads

@@ -184,7 +184,7 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
             (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
         let scale = 1.0 / (size as f32).sqrt();
         let (window, softcap, dtype) = (None, None, DType::F32);
-        let p = Problem {
+        let p = AttentionProblem {
             batch,
             heads,
             kv_heads,
@@ -234,7 +234,7 @@ fn wide_heads_agree_with_the_portable_kernels() {
     ] {
         let scale = 1.0 / (size as f32).sqrt();
         let (softcap, mask) = (None, None);
-        let p = Problem {
+        let p = AttentionProblem {
             batch,
             heads,
             kv_heads,

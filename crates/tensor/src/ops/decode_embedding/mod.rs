@@ -135,15 +135,15 @@ impl Op<4> for DecodeEmbedding {
         let sample =
             |[v, c]: [usize; 2], [b, t]: [usize; 2], (scale, placed): (f32, bool), before: &[f64]| {
                 let inputs = [
-                    Input::normal(&[v, c]),
-                    Input::indices(&[b, t], v as u32),
-                    Input::normal(&[if placed { 40 } else { 1 }, c]),
-                    Input::values(&[before.len()], before, Some(DType::U32)),
+                    SampleInput::normal(&[v, c]),
+                    SampleInput::indices(&[b, t], v as u32),
+                    SampleInput::normal(&[if placed { 40 } else { 1 }, c]),
+                    SampleInput::values(&[before.len()], before, Some(DType::U32)),
                 ];
                 Sample::new(Self { scale, placed }, inputs)
             };
         let mut far = sample([7, 9], [2, 3], (0.5, true), &[6.0]);
-        far.inputs[0] = Input::values(&[7, 9], &[3e38, -1e30, 1e-30], None);
+        far.inputs[0] = SampleInput::values(&[7, 9], &[3e38, -1e30, 1e-30], None);
         vec![
             sample([7, 37], [2, 3], (1.5, true), &[6.0]),
             sample([30, 8], [3, 1], (1.0, true), &[6.0, 0.0, 39.0]).named("texts of three lengths").light(),

@@ -11,14 +11,14 @@ pub(crate) mod check;
 pub(crate) mod kernel;
 mod model;
 
-pub use kernel::{MOST_TEXTS, Text};
-pub use model::{Embedding, Layer, Map, Model, Norm, Rows};
+pub use kernel::{MAX_TEXTS, WeightPath};
+pub use model::{DecodeLayer, Map, Model, NormWeights, TokenEmbedding, WeightRows};
 
 use super::prelude::*;
 
 /// A model's step, ready to be launched.
 pub struct DecodeStep {
-    text: Text,
+    text: WeightPath,
     defines: Vec<(&'static str, netcl_kernel::Value)>,
     /// Norms, biases, head norms, cosines, sines, table.
     inputs: [Tensor; 6],
@@ -55,7 +55,7 @@ impl DecodeStep {
     ///
     /// # Errors
     /// `Unsupported` with the reason if the kernel does not support the model; `Memory`.
-    pub fn new(model: &Model<'_>, text: Text) -> Result<Self> {
+    pub fn new(model: &Model<'_>, text: WeightPath) -> Result<Self> {
         let s = model.sizes(text)?;
         let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
         if let Err(why) = model.supports(text, &s) {
@@ -63,7 +63,7 @@ impl DecodeStep {
         }
         let ring = model.ring(&s)?;
         let device = model.device();
-        if text == Text::Ring && ring.slots < 3 {
+        if text == WeightPath::Ring && ring.slots < 3 {
             return no("rows that are too long for a ring in local memory");
         }
         let zeros = |n: usize| Tensor::from_u32(device, [n], &vec![0; n]);

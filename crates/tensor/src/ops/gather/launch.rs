@@ -15,14 +15,14 @@ const LONG_LINE: usize = 128;
 
 /// A tensor of size `n` and indices of size `m` along one axis, seen as (O, N, I) and (O, M, I).
 #[derive(Clone, Copy)]
-pub(super) struct Axis {
+pub(super) struct GatherAxis {
     outer: usize,
     n: usize,
     m: usize,
     inner: usize,
 }
 
-impl Axis {
+impl GatherAxis {
     pub(super) fn of(x: &Tensor, ids: &Tensor, axis: usize) -> Self {
         let (before, after) = (&x.dims()[..axis], &x.dims()[axis + 1..]);
         Self {

@@ -5,7 +5,7 @@ use netcl_tensor::{Error, Result};
 use std::ops::Range;
 
 /// Maximum number of layers to divide: the search takes the square of their number.
-const MOST: usize = 4096;
+const MAX_LAYERS: usize = 4096;
 
 /// Returns the floating-point operations per token of one training step of a stage with these layers, in sequences of the whole context; the head
 /// belongs to the last one. An embedding is a lookup and counts as zero.
@@ -31,9 +31,9 @@ pub fn divided(config: &DecoderConfig, speeds: &[f64]) -> Result<Vec<Range<usize
             "--pipeline {stages} for a model of {layers} layers: a stage needs at least one layer; use at most {layers} stages"
         )));
     }
-    if layers > MOST {
+    if layers > MAX_LAYERS {
         return Err(Error::unsupported(format!(
-            "--pipeline for {layers} layers; at most {MOST} can be divided"
+            "--pipeline for {layers} layers; at most {MAX_LAYERS} can be divided"
         )));
     }
     let mut sums = vec![0.0];

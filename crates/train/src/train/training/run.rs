@@ -214,7 +214,7 @@ impl<T: Task> Run<T> {
         let last = progress.is_last();
         let best = self.task.review(&mut self.training, metrics, asked, watch)?;
         if asked.stop || asked.save || last || best || checkpoint {
-            self.same_weights()?;
+            self.resync_weights()?;
             let begun = Instant::now();
             self.save(best, watch)?;
             self.host_did("checkpoint", begun);

@@ -5,26 +5,26 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Receives a leaf and a part of its gradient: the contribution of one of its uses in the forward pass.
-pub type Taker = Arc<dyn Fn(&Tensor, Tensor) -> Result<()> + Send + Sync>;
+pub type GradientSink = Arc<dyn Fn(&Tensor, Tensor) -> Result<()> + Send + Sync>;
 
 thread_local! {
-    static TAKER: RefCell<Option<Taker>> = const { RefCell::new(None) };
+    static SINK: RefCell<Option<GradientSink>> = const { RefCell::new(None) };
 }
 
 /// Runs `f`, in which a backward on this thread passes the gradients of leaves to `taker` as soon as they are available. The leaves do not
 /// collect them. The memory of such a gradient may be shared: it may be read and kept, but not written.
-pub fn give_gradients<R>(taker: Taker, f: impl FnOnce() -> R) -> R {
-    struct Back(Option<Taker>);
+pub fn with_gradient_sink<R>(taker: GradientSink, f: impl FnOnce() -> R) -> R {
+    struct Back(Option<GradientSink>);
     impl Drop for Back {
         fn drop(&mut self) {
-            TAKER.set(self.0.take());
+            SINK.set(self.0.take());
         }
     }
-    let _back = Back(TAKER.replace(Some(taker)));
+    let _back = Back(SINK.replace(Some(taker)));
     f()
 }
 
 /// Returns the gradient sink of this thread.
-pub(super) fn taker() -> Option<Taker> {
-    TAKER.with_borrow(Clone::clone)
+pub(super) fn gradient_sink() -> Option<GradientSink> {
+    SINK.with_borrow(Clone::clone)
 }
