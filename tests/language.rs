@@ -12,7 +12,8 @@ mod types;
 
 use files::{files, read};
 use phrases::{
-    ABSENCE, ABSENCE_ALLOWED, ALLOWED, MAX_ABSENCES, MAX_LONG_SENTENCES, MAX_WORDS, OPENERS, PHRASES,
+    ABSENCE, ABSENCE_ALLOWED, ALLOWED, AMONG, MAX_ABSENCES, MAX_AMONG, MAX_LONG_SENTENCES, MAX_WORDS,
+    OPENERS, PHRASES,
 };
 use regex_automata::meta::Regex;
 
@@ -37,6 +38,7 @@ impl std::fmt::Display for Hit {
 struct Hits {
     phrases: Vec<Hit>,
     absences: Vec<Hit>,
+    among: Vec<Hit>,
     long: Vec<Hit>,
 }
 
@@ -46,9 +48,23 @@ fn words(pattern: &str) -> Regex {
 
 /// Replaces code spans, paths, flags and identifiers, which are not prose, by one word.
 fn without_code(text: &str) -> String {
-    let mut out = String::new();
+    let (mut prose, mut depth) = (String::new(), 0_usize);
     for (n, part) in text.split('`').enumerate() {
-        out.push_str(if n % 2 == 0 { part } else { "Code" });
+        if n % 2 == 1 {
+            prose.push_str("Code");
+        }
+        // Placeholders of a format.
+        for c in part.chars().filter(|_| n % 2 == 0) {
+            match c {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                _ if depth == 0 => prose.push(c),
+                _ => {}
+            }
+            if c == '{' && depth == 1 {
+                prose.push_str("Code");
+            }
+        }
     }
     let is_code = |word: &str| {
         word.starts_with('-') && word.len() > 1
@@ -58,7 +74,7 @@ fn without_code(text: &str) -> String {
         let end = word.len() - word.trim_end_matches(['.', ',', ';', ':', '?', '!']).len();
         if is_code(word) { format!("Code{}", &word[word.len() - end..]) } else { word.to_owned() }
     };
-    out.split_whitespace().map(kept).collect::<Vec<_>>().join(" ")
+    prose.split_whitespace().map(kept).collect::<Vec<_>>().join(" ")
 }
 
 /// Splits at the ends of sentences. A sentence keeps its final mark.
@@ -86,7 +102,7 @@ fn allowed(file: &str, phrase: &str) -> bool {
 
 fn examine() -> Hits {
     let rules: Vec<(Regex, &phrases::Phrase)> = PHRASES.iter().map(|p| (words(p.pattern), p)).collect();
-    let absence = words(ABSENCE.pattern);
+    let (absence, among) = (words(ABSENCE.pattern), words(AMONG.pattern));
     let mut hits = Hits::default();
     for path in files(&ENDINGS) {
         let file = path.display().to_string();
@@ -118,6 +134,9 @@ fn examine() -> Hits {
                 if !ABSENCE_ALLOWED.contains(&what) {
                     hits.absences.push(hit(found, ABSENCE.advice));
                 }
+            }
+            for found in among.find_iter(&lower) {
+                hits.among.push(hit(&lower[found.range()], AMONG.advice));
             }
             for sentence in sentences(&text) {
                 let open =
@@ -152,6 +171,7 @@ fn comments_messages_and_documents_are_plain_english() {
     }
     let counted = [
         ("places that describe absence", &hits.absences, MAX_ABSENCES),
+        ("times \"among\"", &hits.among, MAX_AMONG),
         ("long sentences", &hits.long, MAX_LONG_SENTENCES),
     ];
     for (what, hits, most) in counted {

@@ -68,7 +68,7 @@ fn crates_use_only_what_stands_to_their_left() {
         let name = package["name"].as_str().unwrap();
         if !LINE.contains(&name) && !SHELLS.contains(&name) && name != TEST_MACROS {
             wrong.push(format!(
-                "{name} has no position in the order of the packages; add it to tests/layering.rs and ARCHITECTURE.md"
+                "{name} does not have a position in the order of the packages; add it to tests/layering.rs and ARCHITECTURE.md"
             ));
         }
         for dependency in package["dependencies"].as_array().unwrap() {

@@ -69,7 +69,7 @@ fn close(found: &Path, expected: &Path, tolerance: [f64; 2]) {
                 bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
             };
             let near = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) <= tolerance[1];
-            assert!(floats(a).iter().zip(&floats(b)).all(near), "{name} differs, or has no numbers");
+            assert!(floats(a).iter().zip(&floats(b)).all(near), "{name} differs, or does not have numbers");
         }
     }
 }

@@ -251,8 +251,9 @@ fn networks_run_forward_and_backward() {
         assert_eq!(y.dims(), expected, "{name}");
         y.square().unwrap().sum(&[], false).unwrap().backward().unwrap();
         for parameter in params.list() {
-            let gradient =
-                parameter.grad().unwrap_or_else(|| panic!("{name}: {:?} has no gradient", parameter.name()));
+            let gradient = parameter
+                .grad()
+                .unwrap_or_else(|| panic!("{name}: {:?} does not have a gradient", parameter.name()));
             assert!(
                 gradient.to_vec().unwrap().iter().all(|g| g.is_finite()),
                 "{name}: {:?}",

@@ -21,6 +21,9 @@ pub fn of(ending: &str, source: &str) -> Vec<Prose> {
 /// Adds a line to the paragraph that ends on the line before, or starts a new paragraph. An empty line ends a paragraph.
 fn add_line(out: &mut Vec<(Prose, usize)>, line: usize, text: &str) {
     let text = text.trim();
+    if text.is_empty() {
+        return end_paragraph(out);
+    }
     match out.last_mut() {
         Some((prose, last)) if *last + 1 == line && !begins_paragraph(text) && !prose.text.is_empty() => {
             prose.text.push(' ');
@@ -29,7 +32,7 @@ fn add_line(out: &mut Vec<(Prose, usize)>, line: usize, text: &str) {
         }
         _ => out.push((Prose { line, text: text.to_owned() }, line)),
     }
-    if text.is_empty() || text.ends_with(':') {
+    if text.ends_with(':') {
         end_paragraph(out);
     }
 }
@@ -75,6 +78,12 @@ fn add_string(strings: &mut Vec<Prose>, line: usize, text: &str) {
     }
 }
 
+/// Returns whether code is in front of `rest` in its line.
+fn follows_code(source: &str, rest: &str) -> bool {
+    let before = &source[..source.len() - rest.len()];
+    !before.rsplit('\n').next().unwrap_or_default().trim().is_empty()
+}
+
 /// Comments of a Python file, and strings, among them the documentation.
 fn python(source: &str) -> Vec<Prose> {
     let (mut comments, mut strings) = (Vec::new(), Vec::new());
@@ -84,8 +93,7 @@ fn python(source: &str) -> Vec<Prose> {
         if c == '#' {
             let text = rest.lines().next().unwrap_or_default();
             taken = text.len();
-            let follows_code =
-                !source[..source.len() - rest.len()].trim_end_matches([' ', '\t']).ends_with('\n');
+            let follows_code = follows_code(source, rest);
             if follows_code {
                 end_paragraph(&mut comments);
             }
@@ -130,8 +138,7 @@ fn code(source: &str, rust: bool) -> Vec<Prose> {
         if rest.starts_with("//") && before != ':' {
             let text = rest.lines().next().unwrap_or_default();
             taken = text.len();
-            let follows_code =
-                !source[..source.len() - rest.len()].trim_end_matches([' ', '\t']).ends_with('\n');
+            let follows_code = follows_code(source, rest);
             if follows_code {
                 end_paragraph(&mut comments);
             }

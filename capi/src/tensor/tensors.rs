@@ -216,7 +216,7 @@ pub unsafe extern "C" fn netcl_tensor_write(
     })
 }
 
-/// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
+/// Returns the gradient that a parameter has collected in `out`, or NULL without one.
 ///
 /// # Safety
 /// `out` has room for a handle.

@@ -43,7 +43,7 @@ pub struct Args {
     /// Text or token shards: files, folders, patterns (repeatable) [default: the run's validation part]
     #[arg(long, value_name = "FILE|DIR|GLOB", num_args = 1..)]
     data: Vec<PathBuf>,
-    /// Encoding of text that is not UTF-8 and has no byte order mark (latin1, cp1251, …)
+    /// Encoding of text without a byte order mark that is not UTF-8 (latin1, cp1251, …)
     #[arg(long, value_name = "NAME", requires = "data")]
     encoding: Option<String>,
     /// Read files of records (JSON Lines, tables) as plain text, including markup
@@ -234,7 +234,7 @@ fn text(
     };
     if files > 0 && tokenizer.is_none() {
         return Err(Error::format(format!(
-            "{} has no tokenizer.json, so text cannot be tokenized; pass token shards with --data",
+            "{} does not have a tokenizer.json, so text cannot be tokenized; pass token shards with --data",
             dir.display()
         )));
     }

@@ -25,7 +25,7 @@ enum Action {
         /// Text: files, folders, patterns (repeatable)
         #[arg(long, required = true, value_name = "FILE|DIR|GLOB")]
         data: Vec<PathBuf>,
-        /// Encoding of text that is not UTF-8 and has no byte order mark (latin1, cp1251, …)
+        /// Encoding of text without a byte order mark that is not UTF-8 (latin1, cp1251, …)
         #[arg(long, value_name = "NAME")]
         encoding: Option<String>,
         /// Read files of records (JSON Lines, tables) as plain text, including markup

@@ -136,7 +136,7 @@ pub fn retain<T: Object>(handle: Handle) -> Result<()> {
 /// Decrements the reference count (`clRelease…`).
 ///
 /// # Errors
-/// [`Object::INVALID`], also if the program has no reference to it.
+/// [`Object::INVALID`], also if the program does not have a reference to it.
 pub fn release<T: Object>(handle: Handle) -> Result<()> {
     let object = get::<T>(handle)?;
     let mut table = write();

@@ -30,7 +30,7 @@ impl Driver {
         self.window[RINGS / 4 + self.tail as usize].store(value, SeqCst);
         self.tail = (self.tail + 1) % self.get(RING_WORDS);
     }
-    /// A packet is a header, operation and number of words, and those words. It lies in one piece: what is left of the ring is padded.
+    /// A packet is a header, operation and number of words, and those words. It is contiguous: the rest of the ring is padded.
     fn push(&mut self, operation: u32, words: &[u32]) {
         let (length, capacity) = (1 + words.len() as u32, self.get(RING_WORDS));
         let pad = if self.tail + length > capacity { capacity - self.tail } else { 0 };
@@ -44,7 +44,7 @@ impl Driver {
         self.word(operation << 24 | (length - 1));
         words.iter().for_each(|w| self.word(*w));
     }
-    /// What was written is announced; the device looks at its registers.
+    /// Announces the written words; the device reads its registers.
     fn ring(&mut self) {
         self.window[DOORBELL / 4].store(self.tail, SeqCst);
         self.gpu.sync_window();

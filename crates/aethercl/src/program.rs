@@ -68,7 +68,7 @@ pub struct KernelInfo {
     pub required_sub_group: Option<u32>,
     /// Whether a parameter points to volatile device memory: groups may wait for other groups' writes.
     pub(crate) waits: bool,
-    /// Bytes of local memory of its own variables.
+    /// Bytes of local memory for the kernel's variables.
     pub local_bytes: u64,
     /// Those variables.
     pub(crate) locals: Vec<LocalVariable>,

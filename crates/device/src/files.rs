@@ -138,7 +138,7 @@ impl Lock {
     /// it. The lock file stays, because a program cannot wait for a file that is renamed away.
     ///
     /// # Errors
-    /// Errors from creating the lock file. On a file system without locks there is no lock and no error.
+    /// Errors from creating the lock file. A file system without locks causes neither a lock nor an error.
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".lock");
@@ -154,7 +154,7 @@ impl Lock {
     /// Waits for the exclusive lock for changing a folder. On Unix this locks the folder itself and adds no file.
     ///
     /// # Errors
-    /// `Io` if the folder cannot be opened. If it cannot be locked, as on some network file systems, there is no lock and no error.
+    /// `Io` if the folder cannot be opened. If it cannot be locked, as on some network file systems, `Ok` is returned without a lock.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         let opened = if cfg!(unix) {
             File::open(folder)

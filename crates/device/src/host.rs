@@ -66,7 +66,7 @@ impl SharedMemory {
     /// the first access would terminate the process.
     ///
     /// # Errors
-    /// `Io` if the file exists or the disk has no space.
+    /// `Io` if the file exists or the disk is full.
     pub fn create(path: &Path, bytes: usize) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io("creating", path, &e);
         let mut file = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;

@@ -34,7 +34,7 @@ pub(crate) enum Home {
     Driver,
     /// None: the block is a part of a buffer, and its parent keeps the memory.
     Part,
-    /// None: there is no memory. The unique address replaces the block's own address.
+    /// None: memory is not allocated. The unique address replaces the block's own address.
     Nowhere(u64),
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Settings {
     /// `NETCL_OPENCL_LIBRARY`: the OpenCL library to load instead of searching for one.
     pub opencl_library: Option<PathBuf>,
-    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one `.icd` file, or a library. Used if there is no ICD loader.
+    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one `.icd` file, or a library. Used without an ICD loader.
     pub icd_vendors: Option<PathBuf>,
     /// `NETCL_NO_LOADER`: skips the system's ICD loader and loads the vendor libraries directly.
     pub no_loader: bool,

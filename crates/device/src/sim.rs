@@ -439,7 +439,7 @@ impl Driver for SimDriver {
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
         let program = &program.get::<SimProgram>().ok_or_else(|| foreign("program"))?.0;
         if program.kernel(name).is_none() {
-            return Err(Error::build(format!("the program has no kernel {name}")));
+            return Err(Error::build(format!("the program does not have a kernel {name}")));
         }
         Ok(KernelHandle::new(SimKernel {
             program: Arc::clone(program),

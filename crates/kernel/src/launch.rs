@@ -151,7 +151,7 @@ impl Parts {
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         let changes = std::mem::take(&mut self.changes);
         *self = Self { defines, slots, changes, ..Self::default() };
-        // A thread that is ending has no storage for them.
+        // A thread that is ending does not have storage for them.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(self));
     }
 }

@@ -1,4 +1,4 @@
-//! netcl-kernel: takes OpenCL C and launches kernels. It has no notion of tensors.
+//! netcl-kernel: takes OpenCL C and launches kernels. It does not know tensors.
 //!
 //! A [`Kernel`] is a source with defines and tuned parameters. [`Kernel::launch`] binds arguments, builds the source for the device on first use (or
 //! loads it from the disk cache) and enqueues it.

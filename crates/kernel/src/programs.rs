@@ -262,7 +262,7 @@ fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
     Error::new(
         cause.kind(),
         format!(
-            "the source of kernel {} has no entry {entry}; its entries are: {there} ({})",
+            "the source of kernel {} does not have an entry {entry}; its entries are: {there} ({})",
             kernel.name,
             cause.message()
         ),
@@ -313,7 +313,7 @@ mod tests {
         static WRONG: Kernel =
             Kernel::new("header_wrong", "__kernel void k(__global float *x) { x[0] = no_such(x[0]); }");
         let Ok(device) = Device::open("pocl:0", &Settings::default()) else { return };
-        // Other PoCL builds have no separate header.
+        // Other PoCL builds do not have a separate header.
         let Some(header) = vendors::header(device.capabilities()) else { return };
         let order = Order::of(&device, &TEXT, &[]);
         let text = header.before(&order.source);
@@ -335,7 +335,9 @@ mod tests {
         let x = device.allocate(64).unwrap();
         let error = WRONG.launch("three").write(&x).groups(1).run().unwrap_err();
         assert!(
-            error.message().contains("kernel entry_test has no entry three; its entries are: one, two"),
+            error
+                .message()
+                .contains("kernel entry_test does not have an entry three; its entries are: one, two"),
             "{error}"
         );
     }

@@ -85,7 +85,7 @@ impl Grammars {
     /// Returns a compiler for `tokenizer`.
     ///
     /// # Errors
-    /// `Format` if the tokenizer has no end token.
+    /// `Format` if the tokenizer does not have an end token.
     pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
         let end = tokenizer.eos().or(tokenizer.stops().first().copied());
         let vocab = tokenizer.vocab_size() as u32;

@@ -141,7 +141,7 @@ impl<'a> Generation<'a> {
     }
 
     /// Samples only tokens that `tokenizer` has. A model's vocabulary is often padded to a multiple that suits its kernels; ids beyond the
-    /// tokenizer's have no text.
+    /// tokenizer's do not have text.
     ///
     /// # Errors
     /// `Format` if the tokenizer has none of the model's ids.

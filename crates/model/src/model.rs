@@ -61,7 +61,7 @@ pub trait Model: Send + Sync {
     /// Starts the incremental processing of a text, for generation.
     ///
     /// # Errors
-    /// `Memory` when the device has no room for the key/value cache.
+    /// `Memory` when the device does not have room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
 
     /// Downcast hook for callers that need a concrete model type.

@@ -194,7 +194,7 @@ impl Models {
         })
     }
 
-    /// Unloads the least recently used idle model. Returns false if there is none.
+    /// Unloads the least recently used idle model. Returns false without one.
     async fn give_one_up(&self) -> bool {
         let idle = self.entries.iter().filter_map(|entry| Some((entry, entry.loaded()?)));
         let idle = idle.filter(|(_, loaded)| loaded.is_idle());

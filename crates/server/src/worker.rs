@@ -194,7 +194,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes the available commands; waits for one if there is no work. Returns false at the end.
+    /// Takes the available commands; waits for one when idle. Returns false at the end.
     fn receive_commands(&mut self, engine: &mut Engine<'a>, commands: &Receiver<Command>) -> bool {
         loop {
             let command = match engine.is_idle() && self.embeddings.is_empty() {

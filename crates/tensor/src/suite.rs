@@ -95,7 +95,7 @@ pub(crate) fn test(name: &str) {
     let entry = OPS.iter().find(|e| e.name == name).unwrap();
     for dtype in DType::FLOATS {
         let cases = entry.suite(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
-        assert!(cases > 0, "{name} has no cases for {dtype}");
+        assert!(cases > 0, "{name} does not have cases for {dtype}");
     }
     // Devices keep a few kilobytes that launches of one kind share.
     let memory = device.memory();

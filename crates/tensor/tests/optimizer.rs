@@ -220,7 +220,7 @@ fn mistakes_are_named() {
     params[0].set_grad(Some(Tensor::ones(&device, [2, 3], DType::F32).unwrap()));
     let mut update = Update::new(Arc::new(ADAMW), entries(&params, 0.1), None).unwrap();
     let e = update.step(0.1, None).unwrap_err();
-    assert!(e.message().contains("h.0.ln_1.bias [2, 3] has no gradient"), "{e}");
+    assert!(e.message().contains("h.0.ln_1.bias [2, 3] does not have a gradient"), "{e}");
     params[1].set_grad(Some(Tensor::ones(&device, [3, 2], DType::F32).unwrap()));
     let e = update.step(0.1, None).unwrap_err();
     assert!(e.message().contains("h.0.ln_1.bias has shape [3, 2], expected [2, 3]"), "{e}");

@@ -118,7 +118,7 @@ impl Optimizer {
         for Entry { param, .. } in &entries {
             let Some(name) = param.name() else {
                 return Err(Error::shape(format!(
-                    "optimizer: a tensor of shape {} has no name; make it with Tensor::parameter",
+                    "optimizer: a tensor of shape {} does not have a name; make it with Tensor::parameter",
                     param.shape()
                 )));
             };

@@ -228,7 +228,7 @@ impl<'m> Worker<'m> {
         let decoder = self.model.decoder();
         no_grad(|| {
             let device = decoder.spans().next().map(|span| span.device.clone());
-            let device = device.ok_or_else(|| Error::internal("the model has no device"))?;
+            let device = device.ok_or_else(|| Error::internal("the model does not have a device"))?;
             let ids = Tensor::from_u32(&device, [1, ids.len()], ids)?;
             decoder.features(&ids, Mode::eval())?.to_vec()
         })

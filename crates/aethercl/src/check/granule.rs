@@ -209,7 +209,7 @@ impl Marks {
         }
     }
 
-    /// Returns true if a read now by any lane has no race.
+    /// Returns true if a read now by any lane is free of races.
     #[inline(always)]
     pub fn is_quiet(&self, at: usize, clock: Clock) -> bool {
         let stamp = Mark(self.writes.peek(at)).stamp();
@@ -275,7 +275,7 @@ impl Marks {
     }
 }
 
-/// Returns the mark after an access following one of its own kind, and the accesses of both kinds that it races with.
+/// Returns the mark after an access that follows one of the same kind, and the accesses of both kinds that it races with.
 #[inline(always)]
 fn step(own: Mark, other: Mark, now: Mark, load: bool, clock: Clock, sub_size: u32) -> (Mark, Option<Met>) {
     let met = |mark: Mark, wrote: bool| {

@@ -135,7 +135,7 @@ impl MemoryAccess<'_> {
     /// Returns the content of memory at an access, and the value to be stored, formatted for messages; only for the first element.
     fn values(&self, touch: &Touch, cx: &GroupContext<'_>) -> Vec<String> {
         let mut out = Vec::new();
-        // The copy engine has no values to show.
+        // The copy engine does not have values to show.
         if touch.lane as u64 >= cx.size.iter().product() {
             return out;
         }

@@ -82,7 +82,7 @@ impl FindingKind {
             FindingKind::DivisionByZero => "test the divisor before the division",
             FindingKind::WriteToRead => "declare the buffer as written, or do not store to it",
             FindingKind::EndlessWait => {
-                "end the kernel here and launch a second one for the rest, or launch no more work-groups than the device holds at a time"
+                "end the kernel here and launch another one for the rest, or launch no more work-groups than the device holds at a time"
             }
             FindingKind::Leak => "release it before the program ends",
         }

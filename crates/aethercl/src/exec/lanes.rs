@@ -438,7 +438,7 @@ table! {
     }
 }
 
-/// A mathematical function of f32 lanes that has no SIMD form.
+/// A mathematical function of f32 lanes without a SIMD form.
 pub fn math32(op: Math1, out: &mut [u32], a: LaneOperand<'_, u32>) {
     map(out, a, |x| math::unary_f32(op, f(x)).to_bits());
 }

@@ -36,7 +36,7 @@ impl Mask {
         self.count
     }
 
-    /// Returns true if it has no lane.
+    /// Returns true if no lane is set.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

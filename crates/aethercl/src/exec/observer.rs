@@ -58,7 +58,7 @@ impl Looked {
         self
     }
 
-    /// Returns true if there are no findings and no conflicts between work-groups of different threads.
+    /// Returns true without findings and conflicts between work-groups of different threads.
     pub fn is_clean(&self) -> bool {
         let races: Vec<_> = self.checks.iter().flatten().filter_map(|c| c.races()).collect();
         let clash = |i: usize| races[i + 1..].iter().any(|other| races[i].conflicts(other));

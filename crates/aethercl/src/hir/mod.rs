@@ -8,7 +8,7 @@
 //! - an [`Expr`] is a value; [`ExprKind::Load`] reads a place, [`ExprKind::AddressOf`] takes its address;
 //! - a [`Stmt`] is control flow or an expression evaluated for its effect.
 //!
-//! OpenCL C has no recursion, and the front end rejects it: the call graph has no cycle.
+//! OpenCL C does not allow recursion, and the front end rejects it: the call graph is acyclic.
 
 mod builtin;
 mod order;

@@ -189,7 +189,7 @@ impl Gpu {
     /// Opens a queue.
     ///
     /// # Errors
-    /// If the register file has no room for another.
+    /// If the register file is full.
     pub fn open_queue(&mut self) -> Result<usize, GpuError> {
         let number = self.queues.len();
         if number == QUEUES {
@@ -519,6 +519,6 @@ impl Gpu {
     }
 
     fn queue(&self, queue: usize) -> Result<&Queue, GpuError> {
-        self.queues.get(queue).ok_or_else(|| GpuError::Unknown(format!("there is no queue {queue}")))
+        self.queues.get(queue).ok_or_else(|| GpuError::Unknown(format!("queue {queue} does not exist")))
     }
 }

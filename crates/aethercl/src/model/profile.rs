@@ -268,7 +268,7 @@ impl Profile {
             })?;
             let place =
                 name.split_once('.').and_then(|(group, figure)| table.get_mut(group)?.get_mut(figure));
-            *place.ok_or_else(|| ProfileError(format!("a profile has no value {name:?}")))? = value;
+            *place.ok_or_else(|| ProfileError(format!("a profile does not have a value {name:?}")))? = value;
         }
         let own = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
         let called = format!("{own} {}", changes.join(" "));
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!((p.cache.l2_bytes, p.latency.dram_ns, p.memory.efficiency), (100 << 20, 300, 0.5));
         assert_eq!(p.name, "h200 l2=100MB latency.dram_ns=300 memory.efficiency=0.5");
         for (wrong, says) in [
-            ("l3=1", "has no value"),
+            ("l3=1", "does not have a value"),
             ("l2", "NAME=VALUE"),
             ("l2=much", "expected a value such as"),
             ("units=0", "compute.units"),

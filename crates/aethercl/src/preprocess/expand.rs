@@ -229,7 +229,7 @@ impl Preprocessor<'_> {
             } else if let Some(index) = m.param(token) {
                 let is_rest = m.variadic && index + 1 == arguments.len();
                 if paste && is_rest && out.last().is_some_and(|t| t.is(",")) {
-                    // GNU: `, ## __VA_ARGS__` drops the comma where there are no further arguments.
+                    // GNU: `, ## __VA_ARGS__` drops the comma if no further arguments follow.
                     if arguments[index].raw.is_empty() {
                         out.pop();
                     }

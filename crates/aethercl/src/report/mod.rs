@@ -1,7 +1,7 @@
 //! Reports of programs on simulated GPUs, as data, text and HTML page. `aethercl` and `netcl sim` share them, and therefore also their exit codes.
 //!
-//! The machine records its data if [`Options::journal`](crate::machine::Options::journal) is set; its host adds API calls and findings. Lists that
-//! grow with the run are limited and report the number of omitted entries; sums include everything.
+//! The machine records its data if [`MachineOptions::journal`](crate::machine::MachineOptions::journal) is set; its host adds API calls and findings.
+//! Lists that grow with the run are limited and report the number of omitted entries; sums include everything.
 
 mod data;
 mod fill;

@@ -112,7 +112,7 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Returns the regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 if there is none.
+    /// Returns the regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 without any.
     pub fn regret(&self) -> f64 {
         self.regret_of(&(self.estimates)())
     }
@@ -247,8 +247,8 @@ mod tests {
         assert!(LINE.known(&device(DeviceKind::Gpu)).1.iter().all(|o| *o == Origin::Default));
     }
 
-    /// The second algorithm's formula has no launch constant and cannot fit. Least squares of logarithms alone would make it look slower than the
-    /// first from half the true crossover size.
+    /// The second algorithm's formula does not have a launch constant and cannot fit. Least squares of logarithms alone would make it look slower
+    /// than the first from half the true crossover size.
     #[test]
     fn a_formula_that_does_not_fit_does_not_cost_choices() {
         let device = &device(DeviceKind::Gpu);

@@ -186,7 +186,7 @@ impl Bench {
             )));
         }
         let ceilings = crate::profile::ceilings(&device, dtype)?
-            .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?;
+            .ok_or_else(|| Error::internal("only a simulated device has measured ceilings"))?;
         let mut printer = Printer::new(json);
         printer.ceilings(&device, &ceilings)?;
         Ok(Self {

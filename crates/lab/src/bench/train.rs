@@ -93,7 +93,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             width: size.width.unwrap_or(config.width),
             context: size.context.unwrap_or(config.context),
             family: args.family.clone().unwrap_or(config.family),
-            // As in the peer's model.
+            // The same as in the peer's model.
             bias: true,
             ..config
         };

@@ -47,7 +47,7 @@ impl<'a> Measured<'a> {
         let found = match dtype {
             DType::F32 => ceiling::measure(self.device)?,
             dtype => profile::ceilings(self.device, dtype)?
-                .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?,
+                .ok_or_else(|| Error::internal("only a simulated device has measured ceilings"))?,
         };
         self.device.finish()?;
         self.device.release_cached_memory();

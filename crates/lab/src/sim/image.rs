@@ -84,7 +84,7 @@ pub fn image(text: &str) -> Result<ImageArg, String> {
     let order = named("channels", order, ORDERS.into_iter())?;
     let channel = named("type of channels", channel, CHANNELS.into_iter().map(|(name, c, _)| (name, c)))?;
     let format = Format::of(order.code(), channel.code())
-        .ok_or("OpenCL has no format with these channels and this type")?;
+        .ok_or("OpenCL does not have a format with these channels and this type")?;
     let one = |n: &str| {
         whole(n).and_then(|n| if n == 0 { Err("an image without texels".into()) } else { Ok(n as u64) })
     };

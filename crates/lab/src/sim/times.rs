@@ -157,8 +157,10 @@ fn row(args: &TimesArgs, launch: &LaunchArgs, device: Option<&Timed<'_>>) -> Res
     let mut session = Session::open(launch, "bounds", options)?;
     let launched = session.launch((args.sample > 0).then_some(args.sample), false)?;
     let outcome = launched.done.outcome.as_ref().map_err(|e| Error::launch(e.to_string()))?;
-    let estimate =
-        outcome.estimate.as_ref().ok_or_else(|| Error::internal("the launch has no modeled time"))?;
+    let estimate = outcome
+        .estimate
+        .as_ref()
+        .ok_or_else(|| Error::internal("the launch does not have a modeled time"))?;
     if let Some(finding) = outcome.done.findings.first() {
         return Err(Error::launch(format!("it is not timed, because a check found:\n{finding}")));
     }

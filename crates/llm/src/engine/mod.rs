@@ -198,7 +198,10 @@ impl LoadedModel {
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
-            Error::format(format!("{} has no {what}, so the prompt cannot be tokenized", self.path.display()))
+            Error::format(format!(
+                "{} does not have {what}, so the prompt cannot be tokenized",
+                self.path.display()
+            ))
         })
     }
 
@@ -244,7 +247,7 @@ impl LoadedModel {
     /// Returns an empty session.
     ///
     /// # Errors
-    /// Device errors, and an error if the model has no tokenizer.
+    /// Device errors, and an error if the model does not have a tokenizer.
     pub fn session(&self) -> Result<Session<'_>> {
         Session::new(self)
     }
@@ -252,7 +255,7 @@ impl LoadedModel {
     /// Returns the ids that start a text without a prompt: the tokenizer's prefix, or a new line, or its replacement.
     ///
     /// # Errors
-    /// `Format` if the model has no tokenizer.
+    /// `Format` if the model does not have a tokenizer.
     pub fn beginning(&self) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
         let bos = tokenizer.bos().filter(|bos| {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 impl LoadedModel {
     /// Creates a model with random weights on one or several devices, with the storage of a model loaded from a file of its type: quantized matrices
-    /// as blocks, others generated on the device. It has no tokenizer. `progress` is called for every quantized parameter and may abort.
+    /// as blocks, others generated on the device. It does not have a tokenizer. `progress` is called for every quantized parameter and may abort.
     ///
     /// # Errors
     /// `Memory` with the required, available and possible amounts; errors of `progress`.

@@ -108,7 +108,7 @@ pub(super) fn file_of(file: &Gguf) -> Result<Option<Value>> {
     }
     if !lost.is_empty() {
         tracing::warn!(
-            "{}: {FILE} has no field for general.sampling.{}",
+            "{}: {FILE} does not have a field for general.sampling.{}",
             file.path().display(),
             lost.join(", ")
         );

@@ -194,7 +194,7 @@ impl Pooling {
         match Self::of_gguf(file, architecture) {
             Ok(pooling) => pooling.files(width),
             Err(e) => {
-                tracing::warn!("the folder has no modules.json: {e}");
+                tracing::warn!("the folder does not have modules.json: {e}");
                 Vec::new()
             }
         }

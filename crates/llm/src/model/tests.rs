@@ -38,7 +38,7 @@ fn retyped(from: &Path, to: &Path, dtype: FileDtype, format: &'static Format) {
     let text = std::fs::read_to_string(from.join("config.json")).unwrap();
     let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
     if json["model_type"] == "smollm3" {
-        // GGUF files have no key for other patterns.
+        // GGUF files do not have a key for other patterns.
         json["no_rope_layer_interval"] = 4.into();
         json.as_object_mut().unwrap().remove("no_rope_layers");
     }
@@ -382,7 +382,7 @@ fn what_does_not_fit_is_named() {
             with(&|p| {
                 p.tensors.push(Planned { name: "blk.0.attn_x.weight".into(), dims: vec![4], format: &F32 })
             }),
-            "blk.0.attn_x.weight: a llama model of 1 layers has no slot for it",
+            "blk.0.attn_x.weight: a llama model of 1 layers does not have a slot for it",
         ),
     ] {
         assert!(found.contains(part) && found.contains("m.gguf"), "{found} has not: {part}");

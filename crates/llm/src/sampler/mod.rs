@@ -51,7 +51,7 @@ impl Sampler {
         Self::with(sampling, breakers)
     }
 
-    /// Returns a sampler for ids without text: DRY has no breakers.
+    /// Returns a sampler for ids without text: DRY does not have breakers.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).

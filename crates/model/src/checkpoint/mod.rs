@@ -133,7 +133,7 @@ impl Checkpoint {
         Ok(Self { state, model, optimizer, optimizer_files, files })
     }
 
-    /// Returns the content of one of `files`. `Format` if there is none with this name.
+    /// Returns the content of one of `files`. `Format` if the name is unknown.
     pub fn file(&self, name: &str) -> Result<&[u8]> {
         let found = self.files.iter().find(|(other, _)| other == name);
         found

@@ -10,7 +10,7 @@ use std::{
     sync::atomic::AtomicU64,
 };
 
-/// Part of the temporary names of [`files::beside`]: a checkpoint being written or removed.
+/// Part of the temporary names of [`files::temporary_sibling`]: a checkpoint being written or removed.
 const TMP: &str = ".tmp-";
 /// Suffix of a checkpoint that is being replaced; it is valid until the new one has its name.
 const REPLACED: &str = ".replaced";
@@ -82,7 +82,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Returns the newest intact checkpoint; `None` if there are no checkpoints. `Format` if all are damaged.
+    /// Returns the newest intact checkpoint; `None` without checkpoints. `Format` if all are damaged.
     pub fn latest(&self) -> Result<Option<Latest>> {
         let mut warnings = Vec::new();
         let all = self.list()?;

@@ -46,7 +46,7 @@ impl Ahead {
         self.last == last && word && Arc::ptr_eq(&self.by, choice.by)
     }
 
-    /// Returns the next token; `None` if the cache has no capacity for it.
+    /// Returns the next token; `None` if the cache is full.
     ///
     /// # Errors
     /// Those of the device.

@@ -39,7 +39,7 @@ fn by_host(text: &mut dyn Continuation, ids: &[u32], rules: &Rules, (at, n): (us
     all
 }
 
-/// The same on the device; `None` if it has no room.
+/// The same on the device; `None` if it is full.
 fn ahead(
     text: &mut dyn Continuation,
     ids: &[u32],

@@ -442,7 +442,7 @@ impl Class {
         let wanted = rules.iter().filter_map(|r| r.candidates(vocab)).max().unwrap_or(1);
         self.chosen = self.choosers.partition_point(|known| known.by.candidates() < wanted);
         if self.chosen == self.choosers.len() {
-            // With a reserve, so that there are few different sizes.
+            // With a reserve, which limits the number of different sizes.
             let by = chooser(rows, wanted.next_power_of_two().max(64))?;
             self.choosers.push(Choosing { by, rules: vec![greedy.clone(); rows] });
         }

@@ -146,7 +146,7 @@ mod tests {
         near(&y, sum.chunks(4).flat_map(out).collect());
         y.mul(&y).unwrap().sum(&[], false).unwrap().backward().unwrap();
         for name in ["table.weight", "ln.weight", "ln.bias", "rms.weight", "fc.weight", "fc.bias"] {
-            let gradient = named(name).grad().unwrap_or_else(|| panic!("{name} has no gradient"));
+            let gradient = named(name).grad().unwrap_or_else(|| panic!("{name} does not have a gradient"));
             assert!(host(&gradient).iter().any(|g| g.abs() > 1e-6), "{name}");
         }
     }

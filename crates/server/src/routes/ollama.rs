@@ -160,7 +160,7 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     answer(app, request, asked, Kind::Chat, bound, job).await
 }
 
-/// Continues a prompt. It becomes the first message of a conversation unless it is `raw` or the model has no template.
+/// Continues a prompt. It becomes the first message of a conversation unless it is `raw` or the model does not have a template.
 ///
 /// # Errors
 /// Same as [`chat`].

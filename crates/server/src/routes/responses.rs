@@ -180,7 +180,7 @@ fn repeated(fields: &Fields) -> Map<String, Value> {
             *value = sent.clone();
         }
     }
-    // This field has no default.
+    // This field does not have a default.
     all.extend(fields.peek("user").map(|user| ("user".to_owned(), user.clone())));
     all
 }

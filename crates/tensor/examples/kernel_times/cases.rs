@@ -80,7 +80,7 @@ fn product(a: &Tensor, b: &Tensor, tile: [usize; 5]) -> Result<()> {
     let launch = launch.write(c.storage()).write(c.storage()).scalar(0usize).scalar(0usize);
     let launch = [m, n, k, 1].into_iter().fold(launch, |l, v| l.scalar(v as i32));
     let launch = [0, 0, 0, 0, k, 1, n, 1usize].into_iter().fold(launch, |l, v| l.scalar(v));
-    // Each tile is summed by its own group, so there is no tail.
+    // Each tile is summed by its own group, so the tail is empty.
     let tiles = m.div_ceil(bm) * n.div_ceil(bn);
     let launch = launch.scalar(k as i32).scalar(tiles as i32).scalar(1).scalar(1.0f32).scalar(0);
     launch.groups3([tiles, 1, 1]).run()

@@ -98,7 +98,7 @@ impl Expr {
     pub fn div_scalar(&self, s: f32) -> Result<Self> {
         self.mul_scalar(1.0 / s)
     }
-    /// As [`Tensor::clamp`](crate::Tensor::clamp).
+    /// Does the same as [`Tensor::clamp`](crate::Tensor::clamp).
     pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
         self.unary("clamp", &[low, high])
     }

@@ -26,7 +26,7 @@ pub(super) struct KernelLayout {
     /// Marks leaves with the same elements in every row if each work-item reads them only once. Otherwise, all work-items would read the
     /// same few cache lines for each row, which exceeds the bandwidth of the last-level cache slices that hold them.
     pub still: Vec<bool>,
-    /// Rows consist of whole vectors of any width, so there is no remainder.
+    /// Rows consist of whole vectors of any width, without a remainder.
     pub whole: bool,
     /// Bits of the scalars beyond the first [`ARGUMENTS`]; they are literals in the source.
     pub literals: Vec<u32>,

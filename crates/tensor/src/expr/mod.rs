@@ -144,7 +144,7 @@ pub(crate) fn computed<const I: usize, const N: usize>(
     f: impl FnOnce(&[Expr; I]) -> Result<[Expr; N]>,
 ) -> Result<[Tensor; N]> {
     let Some(first) = inputs.first() else {
-        return Err(Error::internal("a tree has no inputs"));
+        return Err(Error::internal("a tree does not have inputs"));
     };
     let (nodes, roots) = built_all(&shapes_of(inputs), |given| {
         f(given.try_into().map_err(|_| Error::internal("an input of a tree is missing"))?)

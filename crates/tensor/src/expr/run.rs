@@ -518,7 +518,7 @@ impl Bound {
         parts: usize,
     ) -> Result<Launch<'static>> {
         let Some(device) = outputs.first().map(Tensor::device) else {
-            return Err(Error::internal("fuse: a kernel has no output"));
+            return Err(Error::internal("fuse: a kernel does not have an output"));
         };
         let flat = form.outer.is_none();
         let lanes = self.lanes(outputs, (flat, parts > 1 && job.below == 0));

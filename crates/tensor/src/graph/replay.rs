@@ -226,7 +226,7 @@ impl Graph {
         self.steps.len()
     }
 
-    /// Returns whether the step has no commands.
+    /// Returns whether the step is empty.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

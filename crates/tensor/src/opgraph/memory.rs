@@ -7,7 +7,7 @@ use crate::graph::BufferPlan;
 use netcl_device::human;
 use std::fmt;
 
-/// The memory plan of a graph. As text, it has one line per buffer.
+/// The memory plan of a graph. Its text form has one line per buffer.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// Number of rows.

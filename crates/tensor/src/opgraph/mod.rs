@@ -114,8 +114,10 @@ impl OpGraph {
     /// As [`for_any_rows`](Self::for_any_rows).
     pub fn from_layers(x: &Tensor, layers: &[NamedLayer<'_>]) -> Result<Self> {
         Self::for_any_rows(&[("x", x)], |x| {
-            let first =
-                x.first().cloned().ok_or_else(|| Error::internal("a graph of layers has no input"))?;
+            let first = x
+                .first()
+                .cloned()
+                .ok_or_else(|| Error::internal("a graph of layers does not have an input"))?;
             let y =
                 layers.iter().try_fold(first, |x, (name, layer)| observe::in_layer(name, || layer(&x)))?;
             Ok(vec![y])
@@ -289,7 +291,7 @@ fn with_rows(device: &Device, inputs: &[(&str, &Tensor)], rows: usize, f: &Funct
         let (n, bytes) = (x.dims().first().copied().unwrap_or(0), x.to_bytes()?);
         if n == 0 || bytes.is_empty() {
             return Err(Error::shape(format!(
-                "input {name} of shape {} has no rows, expected at least one for the recording",
+                "input {name} of shape {} does not have rows, expected at least one for the recording",
                 x.shape()
             )));
         }

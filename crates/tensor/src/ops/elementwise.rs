@@ -507,7 +507,7 @@ fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 /// Element-wise operations as methods, for any shape. The result has the same type and, with two operands, the broadcast shape. Sums, differences,
-/// products, `maximum` and `minimum` also accept integers of one type, which wrap and have no gradient.
+/// products, `maximum` and `minimum` also accept integers of one type, which wrap and do not have a gradient.
 impl Tensor {
     /// Computes `-x`. Integers wrap.
     pub fn neg(&self) -> Result<Self> {

@@ -51,8 +51,8 @@ impl Op<3> for LayerNorm {
         reference(self.eps, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Layer normalization over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / \
-                   sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type.";
+        let doc = "Layer normalization over the last axis (Ba, Kiros and Hinton 2016). Takes x `(.., N)`, gamma `(N)` and beta `(N)`. Returns `(x \
+                   - mean) / sqrt(variance + eps) * gamma + beta`. Sums are f32 for every type.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         vec![call.run(|a| {
             let [x, gamma, beta] = a.inputs()?;

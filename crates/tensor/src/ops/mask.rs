@@ -211,7 +211,7 @@ impl Op<2> for MaskedFill {
 
 /// Masks as methods. Comparisons give masks of type bool. Two integers are compared exactly, an integer with a float as f32.
 impl Tensor {
-    /// Returns `a` where this mask is set, otherwise `b`. All broadcast; `a` and `b` have one type; integers have no gradient.
+    /// Returns `a` where this mask is set, otherwise `b`. All broadcast; `a` and `b` have one type; integers do not have a gradient.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
         check::same_type("where_cond", ("a", a), ("b", b))?;
         Where.apply([&self.detach(), a, b])

@@ -243,8 +243,8 @@ pub(super) fn calls() -> Vec<Call> {
         take("triu", "The upper triangle of the last two axes: 0 where `column < row + diagonal`.")
             .default("diagonal", 0)
             .run(|a| triu(a.inputs::<1>()?[0], a.get("diagonal")?)),
-        take("interpolate", "Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis; \
-                             with `align_corners` pixels are the corners of a grid.")
+        take("interpolate", "Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis. \
+                             With `align_corners`, pixels are the corners of a grid.")
             .required("size", AttributeKind::Ints)
             .choice("mode", &["nearest", "bilinear"])
             .default("align_corners", false)

@@ -53,7 +53,7 @@ mod tests {
     use crate::{DType, Device};
     use std::collections::BTreeSet;
 
-    /// Only one operation has no call, and its file says why.
+    /// Only one operation does not have a call, and its file says why.
     #[test]
     fn every_op_can_be_called_and_names_are_used_once() {
         let without: Vec<&str> = OPS.iter().filter(|op| (op.calls)().is_empty()).map(|op| op.name).collect();

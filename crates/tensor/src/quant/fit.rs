@@ -135,7 +135,7 @@ fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> [f32; 2] {
 /// Number of steps on each side of the scale that maps the largest element to the end.
 const STEPS: i32 = 8;
 
-/// Factor by which a gain must exceed that of earlier candidates. Of equal candidates the first is used, so that equal groups get equal
+/// Factor by which a gain must exceed that of earlier candidates. If candidates are equal, the first is used, so that equal groups get equal
 /// scales.
 const CLEAR: f32 = 1.0 + 1e-6;
 

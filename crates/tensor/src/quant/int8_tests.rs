@@ -133,7 +133,7 @@ fn what_stands_around_a_map_is_computed() {
         let k = length(format, 2);
         let Case { blocks, dense, .. } = case(&device, format, [2 * n, k]);
         let bias = normal(&device, &[2 * n], 3);
-        // As in the tests of dense maps, the number of rows is a define.
+        // The number of rows is a define, like in the tests of dense maps.
         let all: &[usize] = if format.name == "Q4_K" { &[1, 2, 8, 11] } else { &[1] };
         for rows in all {
             let x = Tensor::from_f32(&device, [*rows, k], &codes(*rows, k), DType::F32).unwrap();

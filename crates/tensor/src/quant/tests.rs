@@ -133,7 +133,7 @@ fn quantisers_leave_no_more_error_than_ggmls() {
     let row = importance.len();
     let mut formats = 0;
     for format in FORMATS.iter().filter(|f| f.can_quantise() && !f.is_plain()) {
-        // ggml has no function that quantizes to these formats.
+        // ggml does not have a function that quantizes to these formats.
         let Ok(theirs) = tensors.tensor(&format!("{format}.error")) else { continue };
         let theirs = floats(theirs.data());
         for (weights, theirs) in [None, Some(&importance[..])].iter().zip(theirs.chunks(x.len() / row)) {

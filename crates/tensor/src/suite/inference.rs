@@ -1,4 +1,4 @@
-//! Kernels that run models and do not belong to an op of the list, because they have no gradient. Each has its own test.
+//! Kernels that run models and do not belong to an op of the list, because they do not have a gradient. Each has its own test.
 
 use crate::ops::decode_step;
 use crate::ops::experts::{ExpertMap, experts, experts_of_blocks};

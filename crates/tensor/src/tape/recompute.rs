@@ -44,7 +44,7 @@ pub fn checkpoint_all<const M: usize>(
             let _restore = Restore(&RECORDING, RECORDING.replace(true));
             f(&leaf)?
         };
-        // A result that depends neither on the input nor on a parameter has no backward.
+        // A result that depends neither on the input nor on a parameter does not have a backward function.
         let from = ys.iter().zip(dys).filter(|(y, _)| y.requires_grad());
         let from: Vec<_> = from.filter_map(|(y, dy)| Some((y, dy.as_ref()?))).collect();
         super::backward_all(&from)?;

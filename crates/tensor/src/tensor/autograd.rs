@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Computes the gradients of the inputs from those of the results. An unused result has no gradient.
+/// Computes the gradients of the inputs from those of the results. An unused result does not have a gradient.
 pub(crate) type BackwardFn =
     Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
 

@@ -60,8 +60,11 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
             Err(e) => return Err(Error::io("reading", spec, &e)),
         }
         if all.files.len() == before {
-            let what =
-                if spec.is_dir() { "the folder has no file to read" } else { "the pattern matches no file" };
+            let what = if spec.is_dir() {
+                "the folder does not have a file to read"
+            } else {
+                "the pattern matches no file"
+            };
             return Err(Error::format(format!(
                 "{}: {what}; hidden files, build folders, earlier run folders and anything that is not a regular file are skipped",
                 spec.display()
@@ -218,7 +221,7 @@ impl All {
                     self.expand(dir, rest, bare)?;
                 }
                 for (_, name, kind) in entries(dir).unwrap_or_default() {
-                    // As in a shell, symbolic links are not followed: they may form cycles.
+                    // Symbolic links are not followed, like in a shell: they may form cycles.
                     if kind.is_dir() && !name.starts_with('.') {
                         self.expand(&child(&name), parts, false)?;
                     } else if rest.is_empty() && !name.starts_with('.') {
@@ -383,7 +386,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         for (spec, part) in [
-            (root.to_owned(), "the folder has no file"),
+            (root.to_owned(), "the folder does not have a file"),
             (root.join("*.txt"), "the pattern matches no file"),
             (root.join("a.txt"), "no such file; --data takes files"),
             (root.join("a[.txt"), "invalid pattern"),

@@ -1,7 +1,7 @@
 //! Training data: from `--data` to batches of token ids.
 //!
-//! [`DataSource::open`] finds the files. [`DataSource::into_corpus`] encodes text ([`TokenCache`] caches the tokens). [`split`] splits off the validation
-//! part. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
+//! [`DataSource::open`] finds the files. [`DataSource::into_corpus`] encodes text ([`TokenCache`] caches the tokens). [`split`] splits off the
+//! validation part. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
 
 mod corpus;
 mod encoding;

@@ -179,7 +179,7 @@ fn mistakes_are_named() {
     let all = params(DType::F32);
     let mut optimizer = make(&all, false);
     let e = optimizer.step(0.1).unwrap_err();
-    assert!(e.message().contains("c_fc.weight [5, 7] has no gradient"), "{e}");
+    assert!(e.message().contains("c_fc.weight [5, 7] does not have a gradient"), "{e}");
     let state = optimizer.state_dict().unwrap();
     let mut fails = |change: fn(&mut Vec<TensorData>), words: &str| {
         let mut state = state.clone();
@@ -199,7 +199,7 @@ fn mistakes_are_named() {
     );
     let unnamed = Tensor::ones(all.device(), [2], DType::F32).unwrap();
     let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&[unnamed], 0.0)]).err().unwrap();
-    assert!(e.message().contains("has no name"), "{e}");
+    assert!(e.message().contains("does not have a name"), "{e}");
     let twice = [all.list()[0].clone(), all.list()[0].clone()];
     let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
     assert!(e.message().contains("two parameters are named c_fc.weight"), "{e}");

@@ -53,7 +53,8 @@ const OPENING_TOKENS: usize = 64;
 /// encoded by earlier runs.
 ///
 /// # Errors
-/// Errors of [`DataSource::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to stop.
+/// Errors of [`DataSource::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to
+/// stop.
 pub fn open_inputs(
     config: &TrainConfig,
     tokenizer: Option<Tokenizer>,

@@ -95,7 +95,7 @@ impl Stepper {
         if let State::Captured(captured) = &self.state { captured.plan.as_ref() } else { None }
     }
 
-    /// Returns the first command of a replay that accesses the memory of `x`, a tensor from before the step; `None` if there is none, or steps are
+    /// Returns the first command of a replay that accesses the memory of `x`, a tensor from before the step; `None` without one, or if steps are
     /// not replayed. See [`Graph::first_use`].
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured(captured) = &self.state { captured.graph.first_use(x) } else { None }
@@ -111,7 +111,7 @@ impl Stepper {
         matches!(self.state, State::Planned(_))
     }
 
-    /// Returns why there is no [`plan`](Self::plan); `None` if there is one.
+    /// Returns why [`plan`](Self::plan) is `None`; `None` if it is not.
     pub fn why_no_plan(&self) -> Option<String> {
         Some(match &self.state {
             State::Captured(Captured { plan: Some(_), .. }) => return None,

@@ -13,8 +13,8 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, within these bounds in bytes. Fewer than `MIN_BUFFER_BYTES` do not justify a
-/// separate exchange.
+/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, within these bounds in bytes. Fewer than `MIN_BUFFER_BYTES` do not
+/// justify a separate exchange.
 const MAX_BUFFER_BYTES: usize = 25 << 20;
 const MIN_BUFFER_BYTES: usize = 64 << 10;
 const PARTS: usize = 16;

@@ -13,7 +13,7 @@ const GAP: u64 = 256;
 pub struct Constants {
     /// The constants' bytes as words, with resolved addresses.
     pub words: Vec<u32>,
-    /// Byte offset and size of each variable; a writable variable has no bytes here.
+    /// Byte offset and size of each variable; a writable variable does not have bytes here.
     pub places: Vec<(u32, u32)>,
     /// Variables in global memory that are not `const`: they keep the written values for the lifetime of the program.
     pub writable: Vec<Arc<Allocation>>,

@@ -125,7 +125,8 @@ impl Sema<'_> {
         }
     }
 
-    /// Returns the order of a fence. The fences of OpenCL C 1.x have no scope: their order is visible to all; since 2.0 they have work-group scope.
+    /// Returns the order of a fence. The fences of OpenCL C 1.x do not have a scope: their order is visible to all; since 2.0 they have work-group
+    /// scope.
     fn fence_order(&self, name: &str, args: &[Expr]) -> MemoryOrder {
         let order = match name {
             "mem_fence" => MemoryOrder::FULL,
@@ -154,7 +155,7 @@ fn unsupported(name: &str) -> Option<&'static str> {
         "get_kernel_",
         "ndrange_",
     ]) {
-        return Some("this device has no pipes or device-side queues");
+        return Some("this device does not have pipes or device-side queues");
     }
     if starts(&["__nvvm", "nvvm_", "__builtin_amdgcn", "__builtin_nvptx", "intel_sub_group_"]) {
         return Some("it needs a vendor instruction, which this device does not have");

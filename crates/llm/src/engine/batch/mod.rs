@@ -147,7 +147,7 @@ impl LoadedModel {
 }
 
 impl<'a> Engine<'a> {
-    /// Returns an engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer there is no text in addition to tokens, and
+    /// Returns an engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer, results have tokens but not text, and
     /// neither end tokens nor stop strings end a sequence.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
     pub fn longest(&self) -> usize {
         self.cache.longest()
     }
-    /// Returns true if there is no work.
+    /// Returns true if no work is left.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.active.is_empty()
     }

@@ -108,7 +108,7 @@ impl Adapters {
         &self.base
     }
 
-    /// Returns true if there are no changes.
+    /// Returns true if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty()
     }
@@ -206,7 +206,7 @@ impl Adapters {
         shape.pieces.iter().any(|(name, _)| whole(name))
     }
 
-    /// Returns the combined product for a projection matrix or the embedding: those of its parts are stacked. `None` if there is none.
+    /// Returns the combined product for a projection matrix or the embedding: those of its parts are stacked. `None` without changes.
     pub fn combined_product(&self, shape: &ParamShape) -> Option<AdapterProduct> {
         let pieces = shape.pieces.iter().map(|(name, rows)| (name.as_str(), *rows));
         self.stacked(pieces, shape.dims.last().copied().unwrap_or(0))
@@ -279,7 +279,7 @@ impl Adapters {
         }
     }
 
-    /// Returns the values of a tensor of a GGUF file, in its order, with the changes; `None` if there are no changes.
+    /// Returns the values of a tensor of a GGUF file, in its order, with the changes; `None` if nothing changes.
     pub(in crate::model) fn merged_gguf(&self, tensor: &Placed, values: &[f32]) -> Option<Vec<f32>> {
         if !tensor.files.iter().any(|name| self.changed.contains_key(name)) {
             return None;
@@ -416,7 +416,7 @@ fn to_gguf(tensor: &Placed, values: &[f32]) -> Vec<f32> {
 
 fn no_place(part: Option<&AdapterTensor>, name: &str, model: &str) -> Error {
     let (name, shape) = part.map_or((name, &[][..]), |part| (part.name.as_str(), &part.shape[..]));
-    Error::format(format!("{name} {shape:?}: this {model} model has no slot for it"))
+    Error::format(format!("{name} {shape:?}: this {model} model does not have a slot for it"))
 }
 
 fn first_part(entry: &Entry) -> Option<&AdapterTensor> {

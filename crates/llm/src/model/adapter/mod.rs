@@ -167,7 +167,7 @@ impl Adapter {
                 (Some(one), None) | (None, Some(one)) => {
                     let other = if entry.a.is_some() { "B" } else { "A" };
                     return Err(place(Error::format(format!(
-                        "{} {:?} has no matching {other} for {name}",
+                        "{} {:?} does not have a matching {other} for {name}",
                         one.name, one.shape
                     ))));
                 }

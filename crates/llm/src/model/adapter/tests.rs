@@ -375,14 +375,17 @@ fn tensors_that_do_not_fit_are_named() {
     };
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_B"))),
-        &[q, "lora_A.weight [5, 32] has no matching B"],
+        &[q, "lora_A.weight [5, 32] does not have a matching B"],
     );
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_A"))),
         &["has no A"],
     );
-    refused(&rename("q_proj", "z_proj"), &["layers.1.self_attn.z_proj", "has no slot for it", "llama"]);
-    refused(&rename("layers.1", "layers.7"), &["layers.7.", "has no slot for it"]);
+    refused(
+        &rename("q_proj", "z_proj"),
+        &["layers.1.self_attn.z_proj", "does not have a slot for it", "llama"],
+    );
+    refused(&rename("layers.1", "layers.7"), &["layers.7.", "does not have a slot for it"]);
     refused(&rename("base_model.", ""), &["begin with base_model.model."]);
     refused(&rename("lora_A", "lora_C"), &["lora_C", "an unsupported tensor"]);
     refused(&rename("q_proj", "k_proj"), &["k_proj.lora_B.weight has shape [32, 5], expected [16, 5]"]);

@@ -438,7 +438,7 @@ impl MultiOp<3, 3> for BatchNorm {
         [y, mean, var]
     }
     fn calls() -> Vec<Call> {
-        let doc = "Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; also returns the \
+        let doc = "Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`. Also returns the \
                    mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let call = call.choice("activation", &Activation::NAMES);

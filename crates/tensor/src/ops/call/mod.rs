@@ -37,7 +37,7 @@ pub struct Attribute {
     pub kind: AttributeKind,
     /// Default value; `None` if the attribute is required.
     pub default: Option<Value>,
-    /// Whether it may have no value.
+    /// Whether the value may be absent.
     pub optional: bool,
 }
 
@@ -71,7 +71,8 @@ pub struct Call {
 impl Call {
     /// Builds a function with one result and no inputs. Add inputs by [`inputs`](Self::inputs), and the function by [`run`](Self::run).
     pub fn new(name: &'static str, doc: &'static str) -> Self {
-        let run = Run::All(|a| Err(Error::internal(format!("{}: the call has no function", a.call.name))));
+        let run =
+            Run::All(|a| Err(Error::internal(format!("{}: the call does not have a function", a.call.name))));
         let (inputs, attributes) = (Vec::new(), Vec::new());
         Self { name, doc, inputs, attributes, results: &["y"], many: false, run }
     }
@@ -120,7 +121,7 @@ impl Call {
     pub fn optional(self, name: &'static str, kind: AttributeKind) -> Self {
         self.attribute(name, kind, Some(Value::None), true)
     }
-    /// Adds an attribute that may have no value, with this default.
+    /// Adds an attribute whose value may be absent, with this default.
     #[must_use]
     pub fn optional_default(self, name: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
@@ -298,7 +299,9 @@ impl<'a> Args<'a> {
     /// `Format` if it does not fit the type, such as a negative number of rows.
     pub fn get<T: FromValue>(&self, name: &str) -> Result<T> {
         let found = self.find(name)?;
-        found.ok_or_else(|| Error::format(format!("{}: attribute {name} has no value", self.call.name)))
+        found.ok_or_else(|| {
+            Error::format(format!("{}: attribute {name} does not have a value", self.call.name))
+        })
     }
     /// Returns the value of an attribute that may have none.
     ///

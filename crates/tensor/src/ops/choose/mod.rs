@@ -296,7 +296,7 @@ impl Choose {
             return Err(Error::shape(format!("choose: cannot choose from empty logits {}", logits.shape())));
         }
         if tape::records(&[logits]) {
-            return Err(Error::unsupported("choose has no gradient; call it within `no_grad`"));
+            return Err(Error::unsupported("choose does not have a gradient; call it within `no_grad`"));
         }
         Ok([texts, vocab, rounds, places])
     }
@@ -370,8 +370,8 @@ impl Op<5> for Choose {
         Array::new(vec![texts], (0..texts).map(of).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Samples the next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and \
-                   decoding state of the engine, which `advance` updates; `bias` `(V)` f32 is added to the logits. No gradient.";
+        let doc = "Samples the next token of each of B texts from logits `(B, V)`. Returns u32 `(B)`. The inputs are the engine's sampling rules, \
+                   random words `(R, B)` and decoding state, which `advance` updates. `bias` `(V)` f32 is added to the logits. No gradient.";
         let call = Call::new(Self::NAME, doc)
             .inputs(&["logits", "rules", "words", "state"])
             .optional_inputs(&["bias"]);

@@ -74,7 +74,7 @@ pub struct HeadNorm<'a> {
 #[derive(Clone, Copy)]
 pub struct CacheAt<'a> {
     /// Rows (B, S, 2 KH, D), keys before values; the last axis is contiguous. Rows from the position on are written. With `pages` the shape is (P,
-    /// page, 2 KH, D). As u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
+    /// page, 2 KH, D). If they are u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
     pub rows: &'a Tensor,
     /// Number of earlier tokens, u32 (1) or (B). With (1) all texts have the same number.
     pub position: &'a Tensor,
@@ -109,7 +109,9 @@ pub fn decode_attention(
         [qkv, cache.rows, cache.position, cosines, sines, query, key, cache.pages.unwrap_or(cache.position)];
     op.check(&inputs)?;
     if tape::records(&inputs) {
-        return Err(Error::unsupported("decode_attention has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported(
+            "decode_attention does not have a gradient; call it within `no_grad`",
+        ));
     }
     let [o, _] = op.apply(inputs)?;
     Ok(o)
@@ -363,10 +365,10 @@ impl MultiOp<8, 2> for DecodeAttention {
         samples::reference(self, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "A decoding step: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 \
-                   KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
-                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalized before that, and with `pages`, \
-                   u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
+        let doc = "A decoding step. Takes qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, and a cache of keys and values `(B, \
+                   S, 2 KH, D)`. Returns `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With \
+                   `cosines` and `sines` queries and keys are rotated. With `query` and `key` `(D)` their heads are normalized before that. With \
+                   `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["qkv", "cache", "position"]);
         let call = call.optional_inputs(&["cosines", "sines", "query", "key", "pages"]);
         let call = call
@@ -556,7 +558,7 @@ mod tests {
                 OPTIONS,
             )
         };
-        assert!(step().unwrap_err().message().contains("decode_attention has no gradient"));
+        assert!(step().unwrap_err().message().contains("decode_attention does not have a gradient"));
         assert!(no_grad(step).is_ok());
     }
 }

@@ -2,8 +2,8 @@
 //! streams the weights through a ring in local memory while its groups exchange activations, without a device-wide barrier. `decode_step_sm90.cl`
 //! starts with a drawing.
 //!
-//! It is not in the table of operations: it has no gradient, and its inputs are a model's parameters. It computes the same as the several launches
-//! of a decoder's step, except for the rounding of activations: quantized weights are multiplied by bytes
+//! It is not in the table of operations: it does not have a gradient, and its inputs are a model's parameters. It computes the same as the several
+//! launches of a decoder's step, except for the rounding of activations: quantized weights are multiplied by bytes
 //! ([`Activations::Int8`](crate::quant::Activations)), and groups of 16-bit models exchange f16.
 
 mod agree;

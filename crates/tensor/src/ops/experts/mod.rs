@@ -243,7 +243,9 @@ impl Op<5> for Experts {
         };
         drop(h);
         let [dhidden] = Op::backward(&Gated { gate: self.gate }, [hidden], &(), &t)?; // (P, 2H)
-        let Some(dhidden) = dhidden else { return Err(Error::internal("experts: the gate has no gradient")) };
+        let Some(dhidden) = dhidden else {
+            return Err(Error::internal("experts: the gate does not have a gradient"));
+        };
         drop(t);
         let dgate_up = match gate_up.requires_grad() {
             true => Some(grouped::sums(groups, GroupedRows::all(&dhidden), GroupedRows::of(&x, tokens))?), // (E, 2H, C)
@@ -276,8 +278,8 @@ impl Op<5> for Experts {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their stacked gate and value \
-                   maps (E, 2H, C) and down maps (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
+        let doc = "The experts of a sparse mixture. Takes x `(.., C)`, ids and weights `(.., K)` of a token's experts, stacked gate and value maps \
+                   (E, 2H, C), and down maps (E, C, H). Returns `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "weights", "gate_up", "down"]);
         vec![call.choice("gate", &Gate::NAMES).run(|a| {
             let [x, ids, weights, gate_up, down] = a.inputs()?;
@@ -348,7 +350,7 @@ mod tests {
             for (pairs, slots, experts) in
                 [(7, 1, 3), (300, 2, 5), (1500, 2, 40), (3100, 1, 7), (66_000, 3, 4)]
             {
-                // Some experts get no pairs, and a few pairs have no expert.
+                // Some experts get no pairs, and a few pairs do not have an expert.
                 let id = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) % 97 % (experts + 1) / 2 * 2;
                 let ids: Vec<u32> =
                     (0..pairs).map(|i| if i % 51 == 50 { u32::MAX } else { id(i) as u32 }).collect();
@@ -422,7 +424,7 @@ mod tests {
                 for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
                     near(&format!("gradient {i}"), &ours.grad().unwrap(), &theirs.grad().unwrap());
                 }
-                // The last expert has no tokens.
+                // The last expert does not have tokens.
                 let idle = ours[2].grad().unwrap().slice(0, e - 1..e).unwrap();
                 assert!(idle.to_vec().unwrap().iter().all(|v| *v == 0.0));
             }

@@ -87,7 +87,7 @@ impl GatherAxis {
         self.run(launch)
     }
 
-    /// Returns for each element of (O, N, I) the last position along the axis with its index, counted from 1, or 0 if there is none.
+    /// Returns for each element of (O, N, I) the last position along the axis with its index, counted from 1, or 0 without one.
     pub(super) fn winners(self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
         let won = Tensor::zeros(x.device(), x.shape(), DType::U32)?;
         if ids.count() == 0 || won.count() == 0 {

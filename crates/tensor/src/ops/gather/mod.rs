@@ -187,7 +187,7 @@ impl Op<3> for ScatterAdd {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of \
+        let doc = "x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`. Sums are f32, in the order of \
                    positions, so the bits are always the same. An invalid index adds nothing.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "source"]).default("axis", -1);
         vec![

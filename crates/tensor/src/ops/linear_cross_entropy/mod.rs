@@ -106,8 +106,8 @@ impl LinearCrossEntropy {
     }
 }
 
-/// Multiple of classes for which rows of 16-bit logits start at multiples of 16 bytes, as fast products require. With fewer classes than [`MIN_ROWS_FOR_COPY`],
-/// a copy of the weight is not worthwhile.
+/// Multiple of classes for which rows of 16-bit logits start at multiples of 16 bytes, as fast products require. With fewer classes than
+/// [`MIN_ROWS_FOR_COPY`], a copy of the weight is not worthwhile.
 const ALIGNED_CLASSES: usize = 8;
 const MIN_ROWS_FOR_COPY: usize = 1024;
 
@@ -150,7 +150,7 @@ impl Op<3> for LinearCrossEntropy {
         let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
         let dweight = match wants(weight) {
             true if rows > chunk => Some(Tensor::empty(device, [v, c], DType::F32)?),
-            // Zeros, since there are no rows to compute it from.
+            // Zeros, because the inputs are empty.
             true if rows == 0 => Some(Tensor::zeros(device, [v, c], x.dtype())?),
             true => Some(Tensor::empty(device, [v, c], x.dtype())?),
             false => None,

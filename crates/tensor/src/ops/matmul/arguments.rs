@@ -19,7 +19,7 @@ impl Operand for Unused<'_> {
     }
 }
 
-/// Binds the first arguments of a product's kernel: a, b (each from its buffer's start), bias (b again if there is no bias), c. Sets the define
+/// Binds the first arguments of a product's kernel: a, b (each from its buffer's start), bias (b again without a bias), c. Sets the define
 /// `DTYPE`. The kernel's other buffers come next, then [`geometry`].
 pub(super) fn bind<'a>(
     launch: Launch<'a>,
@@ -32,7 +32,7 @@ pub(super) fn bind<'a>(
     Ok(bind_bias(launch, e, &p.b.tensor)?.write(c))
 }
 
-/// Binds the bias, or `other` as a placeholder if there is no bias.
+/// Binds the bias, or `other` as a placeholder without a bias.
 pub(super) fn bind_bias<'a>(launch: Launch<'a>, e: &Epilogue<'_>, other: &Tensor) -> Result<Launch<'a>> {
     Ok(match e.bias {
         Some(bias) => launch.read(&bias.detach().contiguous()?),

@@ -12,7 +12,7 @@ use netcl_device::{MatmulPrecision, Settings};
 fn tensor_cores_agree_with_the_reference() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let (m, k, n) = (520, 1096, 392);
@@ -153,7 +153,7 @@ fn finished_is_near(
 fn epilogues_agree_in_registers_and_through_local_memory() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
@@ -202,7 +202,7 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
 fn tensor_cores_take_lines_that_start_anywhere() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
@@ -251,7 +251,7 @@ fn tensor_cores_take_lines_that_start_anywhere() {
 fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let (r, c, n) = (16_384, 384, 1152);
@@ -367,7 +367,7 @@ fn high() -> Device {
 fn mma_agrees_with_the_reference() {
     let device = high();
     if !super::algorithms::mma::MMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no mma of sm_80", device.capabilities().id);
+        println!("skipped: {} does not support mma of sm_80", device.capabilities().id);
         return;
     }
     for dtype in DType::FLOATS {

@@ -265,7 +265,7 @@ impl TilePlan {
             let possible = |split: &SplitK| match split {
                 SplitK::None => true,
                 SplitK::Serial(_) => chains,
-                // Measured for gradients of weights, whose epilogue has no second matrix.
+                // Measured for gradients of weights, whose epilogue does not have a second matrix.
                 SplitK::StreamK => {
                     parts
                         && sizes[2] >= STREAM_K_FROM

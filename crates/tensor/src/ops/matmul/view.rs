@@ -35,7 +35,7 @@ impl Matrix {
             col_stride: strides[at + 1],
         })
     }
-    /// Views `(.., K)` as `(R, K)`: all axes but the last become rows. Copies if the rows have no common stride.
+    /// Views `(.., K)` as `(R, K)`: all axes but the last become rows. Copies if the rows do not have a common stride.
     pub fn rows_of(x: &Tensor) -> Result<Self> {
         let (rows, cols) = x.shape().rows_cols();
         let even = |x: &Tensor| {

@@ -366,7 +366,7 @@ fn collected(param: &Tensor) -> Result<Tensor> {
     let name = param.name().unwrap_or("unnamed parameter");
     let grad = param.grad().ok_or_else(|| {
         Error::shape(format!(
-            "optimizer: {name} {} has no gradient: the loss does not depend on it, or backward has not run; leave it out of \
+            "optimizer: {name} {} does not have a gradient: the loss does not depend on it, or backward has not run; leave it out of \
              the groups if it is not to be trained",
             param.shape()
         ))

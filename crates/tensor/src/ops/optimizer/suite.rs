@@ -8,8 +8,8 @@ use crate::ops::prelude::*;
 use crate::suite::{Case, Depth};
 use std::sync::Arc;
 
-/// Entry in [`OPS`](crate::ops::OPS). It has no benchmark, since it only moves memory, and no call, since a step applies to an object with a state,
-/// [`Update`].
+/// Entry in [`OPS`](crate::ops::OPS). It does not have a benchmark, since it only moves memory, and no call, since a step applies to an object with a
+/// state, [`Update`].
 pub const ENTRY: OpEntry = OpEntry {
     name: "optimizer::Update",
     make: each_rule,
@@ -103,7 +103,7 @@ fn near(what: &str, got: &[f32], expected: &[f64], tolerance: f64) -> Result<()>
     Ok(())
 }
 
-/// Builds the entries: every third has no decay, every fourth half the learning rate.
+/// Builds the entries: every third without decay, every fourth with half the learning rate.
 fn entries(params: &[Tensor]) -> Vec<Entry> {
     let entry = |(i, param): (usize, &Tensor)| Entry {
         param: param.clone(),

@@ -38,7 +38,7 @@ pub fn cache_append(x: &Tensor, to: TextPages<'_>, first: usize) -> Result<()> {
     let op = CacheAppend { first };
     op.check([x, to.rows, to.pages])?;
     if tape::records(&[x, to.rows]) {
-        return Err(Error::unsupported("cache_append has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported("cache_append does not have a gradient; call it within `no_grad`"));
     }
     op.apply([x, to.rows, to.pages]).map(drop)
 }
@@ -52,7 +52,7 @@ pub fn cache_gather(from: TextPages<'_>, places: Range<usize>, size: usize, dtyp
     let op = CacheGather { first: places.start, count: places.len(), size, dtype };
     op.check([from.rows, from.pages])?;
     if tape::records(&[from.rows]) {
-        return Err(Error::unsupported("cache_gather has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported("cache_gather does not have a gradient; call it within `no_grad`"));
     }
     op.apply([from.rows, from.pages])
 }
@@ -188,8 +188,8 @@ impl Op<3> for CacheAppend {
         out
     }
     fn calls() -> Vec<Call> {
-        let doc = "Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text, whose pages, u32 `(M)`, are in a cache `(P, page, 2 \
-                   KH, D)`, and returns the cache. No gradient.";
+        let doc = "Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text and returns the cache. The text's pages, u32 `(M)`, are \
+                   in a cache `(P, page, 2 KH, D)`. No gradient.";
         let call =
             Call::new(Self::NAME, doc).inputs(&["x", "cache", "pages"]).required("first", AttributeKind::Int);
         vec![call.results(&["cache"]).run(|a| {

@@ -344,7 +344,7 @@ impl Op<1> for Max {
 /// Reductions as methods. Negative axes count from the end; an empty list means all axes.
 impl Tensor {
     /// Returns the sum over `axes`, which stay as size 1 with `keep`. It is stored in this tensor's type and accumulated in f32. Sums of integers
-    /// are exact, wrap, and have no gradient.
+    /// are exact, wrap, and do not have a gradient.
     pub fn sum(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("sum", axes, keep, false, None)
     }
@@ -379,7 +379,7 @@ impl Tensor {
         }
         Sum { axes, keep, mean, dtype }.apply([self])
     }
-    /// Returns the maximum over `axes`; NaN if an element is NaN. Maxima of integers have no gradient.
+    /// Returns the maximum over `axes`; NaN if an element is NaN. Maxima of integers do not have a gradient.
     pub fn max(&self, axes: &[isize], keep: bool) -> Result<Self> {
         if !self.dtype().is_float() {
             return fold(Fold::Max, self, axes, keep);

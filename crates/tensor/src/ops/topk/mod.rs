@@ -62,8 +62,8 @@ impl Op<1> for TopK {
         Array::new([&dims[..dims.len() - 1], &[self.k]].concat(), out)
     }
     fn calls() -> Vec<Call> {
-        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first, and among equal elements the \
-                   lowest index first; a NaN is larger than any number. The gradient of a value flows to its element.";
+        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`. The largest is first. Equal elements are in the \
+                   order of their indices. A NaN is larger than any number. The gradient of a value flows to its element.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).required("k", AttributeKind::Int);
         vec![call.results(&["values", "indices"]).run_all(|a| {
             let (values, indices) = a.inputs::<1>()?[0].topk(a.get("k")?)?;

@@ -42,7 +42,8 @@ pub enum TrainingProgress<'a> {
     Profiled(&'a Profile),
 }
 
-/// Receives the progress of training and returns a request, which has an effect only after [`TrainingProgress::Step`] and [`TrainingProgress::Epoch`].
+/// Receives the progress of training and returns a request, which has an effect only after [`TrainingProgress::Step`] and
+/// [`TrainingProgress::Epoch`].
 pub(super) type TrainingWatch<'w> = dyn FnMut(TrainingProgress<'_>) -> Next + 'w;
 
 /// The watch as the observer of a run.

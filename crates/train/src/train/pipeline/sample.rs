@@ -1,5 +1,5 @@
-//! Generates texts with a model whose stages are on several ranks: the first stage requests the logits after a text, and the others follow. There is
-//! no KV cache: the whole text goes through the stages for each token.
+//! Generates texts with a model whose stages are on several ranks: the first stage requests the logits after a text, and the others follow.
+//! The whole text goes through the stages for each token, without a KV cache.
 
 use super::pipe::{Pipe, StageFormat, rows_for_next, rows_from_before};
 use netcl_dist::Group;

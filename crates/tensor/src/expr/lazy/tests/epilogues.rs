@@ -157,7 +157,7 @@ fn products_see_what_was_there_when_they_were_called() {
 fn tensor_cores_take_expressions() {
     let device = test_device().unwrap();
     if device.capabilities().sm() != Some(90) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let tree = |y: &Tensor, t: &[Tensor]| y.mul(&t[1])?.add(&t[0])?.relu()?.add_scalar(0.5);

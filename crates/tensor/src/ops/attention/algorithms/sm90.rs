@@ -76,7 +76,7 @@ pub(super) fn plain(p: &AttentionProblem) -> Result<(), &'static str> {
     }
 }
 
-/// Checks [`plain`], that there is no window, and that the causal diagonal stays in one block of keys for 64 rows.
+/// Checks [`plain`], that the window is unlimited, and that the causal diagonal stays in one block of keys for 64 rows.
 pub(super) fn blocks_fit(p: &AttentionProblem) -> Result<(), &'static str> {
     let diagonal = !p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64));
     match () {

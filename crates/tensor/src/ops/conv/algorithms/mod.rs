@@ -119,7 +119,7 @@ fn int(v: usize) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
-/// Binds the bias, or `other` as a placeholder if there is no bias. Also returns the kernels' flags.
+/// Binds the bias, or `other` as a placeholder without a bias. Also returns the kernels' flags.
 fn bias<'a>(launch: Launch<'a>, bias: Option<&Tensor>, other: &Tensor) -> (Launch<'a>, i32) {
     match bias {
         Some(bias) => (launch.read(bias), 2),

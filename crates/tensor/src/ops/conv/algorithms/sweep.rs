@@ -34,7 +34,7 @@ fn micros(device: &Device, run: &dyn Fn() -> Result<()>) -> Result<f64> {
 fn tiles() {
     let device = test_device().unwrap();
     if !wgmma::KERNEL.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     for shape in std::env::var("SWEEP").unwrap_or(SHAPES.into()).split_whitespace() {

@@ -278,7 +278,7 @@ mod tests {
     fn f32_in_three_parts_agrees_with_the_reference() {
         let device = test_device().unwrap();
         if !BF16X3.runs_on(device.capabilities()) {
-            println!("skipped: {} has no wgmma", device.capabilities().id);
+            println!("skipped: {} does not support wgmma", device.capabilities().id);
             return;
         }
         assert!(proven(&device));
@@ -353,7 +353,7 @@ mod tests {
     fn f32_in_three_parts_keeps_the_range() {
         let device = test_device().unwrap();
         if !BF16X3.runs_on(device.capabilities()) {
-            println!("skipped: {} has no wgmma", device.capabilities().id);
+            println!("skipped: {} does not support wgmma", device.capabilities().id);
             return;
         }
         let special =

@@ -280,7 +280,9 @@ pub(in crate::ops::matmul) fn run_fused(
     p: &MatmulProblem,
     f: &Fused<'_>,
 ) -> Result<()> {
-    let Some(along_k) = along_k(p) else { return Err(Error::internal("gemv: b has no contiguous axis")) };
+    let Some(along_k) = along_k(p) else {
+        return Err(Error::internal("gemv: b does not have a contiguous axis"));
+    };
     match kernel.name == GEMV_VECTOR.name {
         true => vector(c, p, f, along_k),
         false => groups(c, p, f, along_k),

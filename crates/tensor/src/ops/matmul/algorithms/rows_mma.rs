@@ -396,7 +396,7 @@ mod tests {
     fn rows_by_tensor_cores() {
         let device = test_device().unwrap();
         if !ROWS.runs_on(device.capabilities()) {
-            println!("skipped: {} has no tensor cores of sm_80", device.capabilities().id);
+            println!("skipped: {} does not have tensor cores of sm_80", device.capabilities().id);
             return;
         }
         for (turn, [m, n, k]) in

@@ -85,7 +85,7 @@ fn run(r: &MatmulRequest<'_>, plan: &ProductPlan) -> Result<Option<Tensor>> {
         Some(tree) => tree.bind(launch),
         None => launch,
     };
-    // Column sums are needed even if there are no rows.
+    // Column sums are needed even without rows.
     let rows = if column_sums { p.m.max(1) } else { p.m };
     launch.groups3([rows.div_ceil(plan.mg), p.n.div_ceil(plan.ng), p.batch()]).run()?;
     Ok(sums)

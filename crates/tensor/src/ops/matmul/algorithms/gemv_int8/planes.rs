@@ -73,7 +73,7 @@ mod tests {
     fn rows_in_planes_by_tensor_cores() {
         let device = test_device().unwrap();
         if !PLANES_ROWS.runs_on(device.capabilities()) {
-            println!("skipped: {} has no tensor cores of sm_80", device.capabilities().id);
+            println!("skipped: {} does not have tensor cores of sm_80", device.capabilities().id);
             return;
         }
         let mut generator = Generator::new(5);
