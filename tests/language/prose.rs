@@ -32,7 +32,7 @@ fn add_line(out: &mut Vec<(Prose, usize)>, line: usize, text: &str) {
         }
         _ => out.push((Prose { line, text: text.to_owned() }, line)),
     }
-    if text.ends_with(':') {
+    if text.ends_with(':') || text.starts_with('#') {
         end_paragraph(out);
     }
 }
@@ -42,8 +42,9 @@ fn end_paragraph(out: &mut Vec<(Prose, usize)>) {
     out.push((Prose { line: 0, text: String::new() }, 0));
 }
 
+/// Returns whether a line is not a continuation: items of lists, headings, quotes, and rows of aligned columns.
 fn begins_paragraph(text: &str) -> bool {
-    let item = text.strip_prefix("- ").or_else(|| text.strip_prefix("* ")).is_some();
+    let item = text.contains("  ") || text.strip_prefix("- ").or_else(|| text.strip_prefix("* ")).is_some();
     item || text.starts_with(['|', '#', '>', '@', '`']) || text.starts_with(|c: char| c.is_ascii_digit())
 }
 
@@ -132,7 +133,7 @@ fn string<'a>(text: &'a str, end: &str) -> &'a str {
 /// Comments and strings of Rust, C, OpenCL C or the scripts of a page.
 fn code(source: &str, rust: bool) -> Vec<Prose> {
     let (mut comments, mut strings) = (Vec::new(), Vec::new());
-    let (mut rest, mut line, mut before) = (source, 1, ' ');
+    let (mut rest, mut line, mut before, mut fenced) = (source, 1, ' ', false);
     while let Some(c) = rest.chars().next() {
         let mut taken = c.len_utf8();
         if rest.starts_with("//") && before != ':' {
@@ -142,7 +143,10 @@ fn code(source: &str, rust: bool) -> Vec<Prose> {
             if follows_code {
                 end_paragraph(&mut comments);
             }
-            add_line(&mut comments, line, text.trim_start_matches(['/', '!']));
+            let text = text.trim_start_matches(['/', '!']);
+            let fence = text.trim_start().starts_with("```");
+            fenced = fenced != fence;
+            add_line(&mut comments, line, if fenced || fence { "" } else { text });
             if follows_code {
                 end_paragraph(&mut comments);
             }

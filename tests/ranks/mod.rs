@@ -58,7 +58,7 @@ pub fn opened(
         (true, true) => Some(RunFolder::reopen(out)?),
     };
     rank.barrier()?;
-    Trainer::create_among(rank, device, config.clone(), (claim, out, resume), &mut |_| true)
+    Trainer::create_distributed(rank, device, config.clone(), (claim, out, resume), &mut |_| true)
 }
 
 /// Runs the same training on one rank.

@@ -81,7 +81,7 @@ pub fn say(line: impl FnOnce() -> String) {
 }
 
 /// Runs the queue's commands on a new thread.
-pub fn run_beside(machine: Arc<Machine>) {
+pub fn run_in_background(machine: Arc<Machine>) {
     lock(&STATE).under_way += 1;
     std::thread::spawn(move || {
         // The callback of each command reports its result.

@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-/// The division of a model among the devices, if no device holds it alone but all together do.
+/// The division of a model between the devices, if no device holds it alone but all together do.
 struct Divided {
     ids: Vec<String>,
     layers: Vec<usize>,
@@ -331,7 +331,7 @@ mod tests {
         Capabilities { id: id.into(), global_mem, simulated: false, kind: DeviceKind::Gpu, ..profile }
     }
 
-    /// A model that no device holds is divided among them; a model that fits on one device is not.
+    /// A model that no device holds is divided between them; a model that fits on one device is not.
     #[test]
     fn a_model_is_divided_where_no_device_holds_it() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/decoder/llama");

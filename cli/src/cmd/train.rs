@@ -89,7 +89,7 @@ impl Args {
     }
 
     /// Returns the request for several devices.
-    fn among(&self) -> train_distributed::DistributedRequest<'_> {
+    fn distributed_request(&self) -> train_distributed::DistributedRequest<'_> {
         train_distributed::DistributedRequest {
             devices: &self.devices,
             resume: self.goes_on(),
@@ -222,8 +222,8 @@ fn of_several(args: &Args, config: &TrainConfig, context: &Context) -> Option<Re
         return Some(Err(Error::unsupported(one)));
     }
     Some(match launcher {
-        Some(launcher) => train_distributed::by_mpi(&args.among(), config, &launcher, context),
-        None => train_distributed::by_threads(&args.among(), config, context),
+        Some(launcher) => train_distributed::by_mpi(&args.distributed_request(), config, &launcher, context),
+        None => train_distributed::by_threads(&args.distributed_request(), config, context),
     })
 }
 

@@ -36,7 +36,7 @@ pub struct DistributedRequest<'a> {
     pub watchdog: Option<Duration>,
     /// Print the memory use of a step.
     pub explain_memory: bool,
-    /// Division of batches among the ranks.
+    /// Division of batches between the ranks.
     pub shares: Option<Shares>,
     /// Steps of the first rank to profile.
     pub profile: Option<ProfileSettings>,
@@ -218,7 +218,7 @@ fn start(
         false => !context.interrupted(),
     };
     let started = (claim, path.as_path(), args.resume.is_some());
-    let mut trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
+    let mut trainer = Trainer::create_distributed(group, &device, config.clone(), started, &mut watch)?;
     if let Some(shares) = &args.shares {
         trainer.shares(shares)?;
     }

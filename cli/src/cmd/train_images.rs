@@ -14,7 +14,7 @@ use netcl::train::Shares;
 use netcl::train::config::{Overlay, Setting, TaskKind};
 use netcl::train::images::classifier::{
     self, Classifier, ClassifierConfig, ClassifierOutcome, Description, Diagnostics, Epoch, Next, PRESETS,
-    TrainingProgress, resume, train, train_among as train_ranks,
+    TrainingProgress, resume, train, train_distributed as train_ranks,
 };
 use netcl::train::images::data::Dataset;
 use netcl::train::run::{Claim, RunFolder};
@@ -64,7 +64,7 @@ pub struct ImageRequest<'a> {
     pub diagnostics: Diagnostics,
     /// Devices, one per rank; under a launcher, those of each machine.
     pub devices: &'a [String],
-    /// Division of batches among them.
+    /// Division of batches between them.
     pub shares: Option<&'a Shares>,
 }
 

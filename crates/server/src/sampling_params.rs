@@ -183,13 +183,13 @@ mod tests {
     fn fields_go_over_what_the_files_say() {
         let body = br#"{"temperature": 0, "top_p": 0, "top_k": 3, "seed": -1, "n": 2, "stop": "x", "logit_bias": {"5": -100, "6": 1.5}}"#;
         let mut fields = Fields::of_body(body).unwrap();
-        let wishes = SamplingParams::take(&mut fields).unwrap();
+        let params = SamplingParams::take(&mut fields).unwrap();
         fields.end().unwrap();
-        let found = wishes.sampling(&Sampling { min_p: 0.2, ..Sampling::default() }, 9).unwrap();
+        let found = params.sampling(&Sampling { min_p: 0.2, ..Sampling::default() }, 9).unwrap();
         assert_eq!((found.temperature, found.top_k, found.min_p, found.seed), (0.0, 3, 0.2, u64::MAX));
         assert_eq!(found.logit_bias, vec![(5, f32::NEG_INFINITY), (6, 1.5)]);
         assert_eq!(
-            wishes.sampling(&Sampling::default(), 6).unwrap_err().param.as_deref(),
+            params.sampling(&Sampling::default(), 6).unwrap_err().param.as_deref(),
             Some("logit_bias")
         );
         for wrong in [

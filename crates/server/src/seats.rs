@@ -1,5 +1,5 @@
-//! Open connections. If all slots are in use, the server closes one connection for a new one: the one that has been idle longest, or else the one
-//! that has been sending a body longest.
+//! Open connections. If all slots are in use, the server closes one connection for a new one. It closes the one that has been idle longest. If none
+//! is idle, it closes the one that has been sending a body longest.
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;

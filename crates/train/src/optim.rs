@@ -1,6 +1,6 @@
 //! Optimizers over parameter groups.
 //!
-//! A step updates all parameters in a handful of launches and returns at once: clipping, loss scaling and the decision to skip are made on the
+//! A step updates all parameters in a handful of launches and returns at once. Clipping, loss scaling and the decision to skip are made on the
 //! device. [`KINDS`] lists the optimizers; [`by_name`] creates one from settings.
 //!
 //! ```no_run

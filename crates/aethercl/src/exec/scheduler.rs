@@ -83,8 +83,8 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let lanes = range.local.iter().product::<u64>();
     let useful = (picked.run.saturating_mul(lanes) / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
     let checks = &options.checks;
-    // Several threads are only possible if conflicts between work-groups of different threads are detected: by the check for races, and not
-    // if the kernel uses ordered atomics, whose order is tracked within one thread.
+    // Several threads are only possible if the check for races detects conflicts between work-groups of different threads. It does not for ordered
+    // atomics, whose order is tracked within one thread.
     let ordered = checks.races && shared.code.orders();
     let alone = shared.code.global_atomics || ordered || (checks.uninitialized && !checks.races);
     let together = shared.together && picked.run == picked.groups && picked.run <= MAX_WAITING_GROUPS;

@@ -270,7 +270,7 @@ impl Case {
         attention_qkv(&self.qkv, self.shape.heads, self.shape.kv_heads, self.options())
     }
 
-    /// Returns the choices among its algorithms: of the forward, and of the gradients from the forward's result. Queries, keys and values are parts
+    /// Returns the choices between its algorithms: of the forward, and of the gradients from the forward's result. Queries, keys and values are parts
     /// of `qkv`; gradients are separate tensors.
     pub fn choices(&self) -> Result<[Choice<'_>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = self.shape;

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Solves a problem with the named algorithm.
 pub type SolveWith<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
 
-/// A choice among algorithms for one problem.
+/// A choice between algorithms for one problem.
 pub struct Choice<'a> {
     /// JSON description of the problem: an object.
     pub about: Value,

@@ -79,8 +79,8 @@ pub fn bytes_of_weights(model: &Decoder) -> u64 {
     (params.count() * params.dtype().size() + params.block_bytes()) as u64
 }
 
-/// Returns the bytes that a step of `texts` texts must read: every weight except the tables, of which it reads one row per text; of experts, those
-/// that this many tokens can choose; and the keys and values of `seen` tokens of each text.
+/// Returns the bytes that a step of `texts` texts must read: every weight, and the keys and values of `seen` tokens of each text. It reads one row
+/// of the tables per text, and only the experts that this many tokens can choose.
 pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     let (config, size) = (model.config(), model.params().dtype().size());
     let DecoderConfig { vocab, width, .. } = *config;

@@ -116,8 +116,8 @@ fn llama_cpp_goes_on_in_the_same_way() {
     }
 }
 
-/// A model with the standard settings of its kind, where llama.cpp supports no others: the factor of Gemma's scores, its rotary bases, and Phi-3's
-/// rotary factors for short texts, which llama.cpp selects by the length of its context.
+/// A model with the standard settings of its kind, where llama.cpp supports no others. These are the factor of Gemma's scores, its rotary bases,
+/// and Phi-3's rotary factors for short texts. llama.cpp selects the latter by the length of its context.
 fn as_they_are_made(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();

@@ -28,8 +28,8 @@ pub struct Mode<'a> {
     pub seed: u64,
     /// Number of this forward pass. Dropout masks are a function of seed and pass.
     pub pass: u64,
-    /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps: the
-    /// host changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
+    /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps. The host
+    /// changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
     pub counter: Option<&'a Tensor>,
     /// Activations that the backward pass recomputes.
     pub recompute: Recompute,

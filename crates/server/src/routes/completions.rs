@@ -88,31 +88,31 @@ pub fn prompts(value: Option<Value>, param: &str, most: usize) -> ApiResult<Vec<
 struct Asked {
     model: Option<String>,
     prompts: Vec<Prompt>,
-    wishes: SamplingParams,
+    params: SamplingParams,
     echo: bool,
     stream: bool,
     usage: bool,
 }
 
 fn asked(mut fields: Fields) -> ApiResult<Asked> {
-    let mut wishes = SamplingParams::take(&mut fields)?;
+    let mut params = SamplingParams::take(&mut fields)?;
     let model = fields.text("model")?;
     let prompts = prompts(fields.any("prompt"), "prompt", MAX_PROMPTS)?;
     // OpenAI's default since the first version of this interface.
-    wishes.max = Some(fields.whole("max_tokens", 1, usize::MAX)?.unwrap_or(16));
-    wishes.logprobs = fields.whole("logprobs", 0, MAX_LISTED)?;
+    params.max = Some(fields.whole("max_tokens", 1, usize::MAX)?.unwrap_or(16));
+    params.logprobs = fields.whole("logprobs", 0, MAX_LISTED)?;
     let echo = fields.flag("echo")?.unwrap_or(false);
-    if echo && wishes.logprobs.is_some() {
+    if echo && params.logprobs.is_some() {
         return Err(ApiError::field(
             "echo",
             "echo: the probabilities of a prompt's tokens are not available; omit logprobs",
         ));
     }
-    fields.only("best_of", &wishes.choices.into())?;
+    fields.only("best_of", &params.choices.into())?;
     let (stream, usage) = super::streaming(&mut fields)?;
     harmless(&mut fields)?;
     fields.end()?;
-    Ok(Asked { model, prompts, wishes, echo, stream, usage })
+    Ok(Asked { model, prompts, params, echo, stream, usage })
 }
 
 /// Continues prompts.
@@ -120,13 +120,13 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, prompts, wishes, echo, stream, usage } = asked(Fields::of_body(body)?)?;
-    let choices = wishes.choices;
+    let Asked { model, prompts, params, echo, stream, usage } = asked(Fields::of_body(body)?)?;
+    let choices = params.choices;
     let texts = choices * prompts.len();
     let own = prompts.clone();
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), [choices, texts], false, move |model, _| {
-            own.iter().map(|prompt| wishes.job(model, prompt.ids(model, "prompt")?, None, "prompt")).collect()
+            own.iter().map(|prompt| params.job(model, prompt.ids(model, "prompt")?, None, "prompt")).collect()
         })
         .await?;
     let shown = match echo {

@@ -30,10 +30,10 @@ fn options(fields: &mut Fields) -> ApiResult<(SamplingParams, Option<usize>)> {
         Some(options) => options,
         None => empty()?,
     };
-    let mut wishes = SamplingParams::take(&mut options)?;
-    (wishes.choices, wishes.counts_prompt) = (1, true);
+    let mut params = SamplingParams::take(&mut options)?;
+    (params.choices, params.counts_prompt) = (1, true);
     // −1 means no limit, −2 the rest of the context: the same here.
-    wishes.max = match options.integer("num_predict")? {
+    params.max = match options.integer("num_predict")? {
         Some(n) if n > 0 => usize::try_from(n).ok(),
         Some(0) => {
             return Err(ApiError::field(
@@ -57,7 +57,7 @@ fn options(fields: &mut Fields) -> ApiResult<(SamplingParams, Option<usize>)> {
         "low_vram",
     ]);
     options.end()?;
-    Ok((wishes, context))
+    Ok((params, context))
 }
 
 /// Parses `"json"` or a schema.
@@ -74,7 +74,7 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
 /// A parsed request of either route.
 struct Asked {
     model: String,
-    wishes: SamplingParams,
+    params: SamplingParams,
     stream: bool,
     /// Requested context length in tokens.
     context: Option<usize>,
@@ -87,7 +87,7 @@ type Others = Vec<(String, Value)>;
 
 fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
     let model = named(app, fields)?;
-    let (wishes, context) = options(fields)?;
+    let (params, context) = options(fields)?;
     let stream = fields.flag("stream")?.unwrap_or(true);
     let mut others = Vec::new();
     match fields.any("think") {
@@ -96,7 +96,7 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
         Some(effort @ Value::String(_)) => others.push(("reasoning_effort".into(), effort)),
         Some(other) => return Err(wrong("think", &other, "true, false or a string")),
     }
-    Ok((Asked { model, wishes, stream, context, tools: None }, format(fields)?, others))
+    Ok((Asked { model, params, stream, context, tools: None }, format(fields)?, others))
 }
 
 /// Parses `keep_alive`: models stay loaded until another one needs their memory. In a request without a prompt, 0 asks to unload the model at once.
@@ -154,8 +154,8 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let asked = Asked { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     let bound = conversation.is_bound();
-    let job = move |model: &Loaded, wishes: &SamplingParams, patience: &Patience| {
-        conversation.job(model, wishes, patience)
+    let job = move |model: &Loaded, params: &SamplingParams, patience: &Patience| {
+        conversation.job(model, params, patience)
     };
     answer(app, request, asked, Kind::Chat, bound, job).await
 }
@@ -177,19 +177,19 @@ pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
         return load(app, &asked, Kind::Generate).await;
     }
     let bound = matches!(format, Format::Schema(..));
-    answer(app, request, asked, Kind::Generate, bound, move |model, wishes, patience| {
+    answer(app, request, asked, Kind::Generate, bound, move |model, params, patience| {
         if !raw && model.has_template() {
             let system = system.map(|text| json!({ "role": "system", "content": text }));
             let user = json!({ "role": "user", "content": prompt });
             let messages = system.into_iter().chain([user]).collect();
-            return Conversation { messages, tools: None, others, format }.job(model, wishes, patience);
+            return Conversation { messages, tools: None, others, format }.job(model, params, patience);
         }
         if system.is_some() {
             let message = "system: not supported for a raw prompt or a model without a chat template";
             return Err(ApiError::field("system", message));
         }
         let grammar = format.grammar(model.text()?.schemas.compiler(patience))?;
-        wishes.job(model, Prompt::Text(prompt).ids(model, "prompt")?, grammar, "prompt")
+        params.job(model, Prompt::Text(prompt).ids(model, "prompt")?, grammar, "prompt")
     })
     .await
 }
@@ -202,7 +202,7 @@ async fn answer(
     bound: bool,
     job: impl FnOnce(&Loaded, &SamplingParams, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
-    let Asked { model, wishes, stream, context, tools } = asked;
+    let Asked { model, params, stream, context, tools } = asked;
     let Generation { model, running } =
         Generation::begin(app, request, Some(&model), [1, 1], bound, move |model, patience| {
             let longest = model.about.longest;
@@ -212,7 +212,7 @@ async fn answer(
                 );
                 return Err(ApiError::field("options.num_ctx", message));
             }
-            Ok(vec![job(model, &wishes, patience)?])
+            Ok(vec![job(model, &params, patience)?])
         })
         .await?;
     let mut wire = OllamaWire {

@@ -1,8 +1,8 @@
 //! Assigns memory to the buffers of a step. Buffers whose live ranges do not overlap share memory.
 //!
 //! There are two ways to share. *Slots* are whole driver allocations that several buffers use in turn. *Gaps* place buffers of any size
-//! next to each other in one allocation. Gaps need the least memory. Slots need little more if sizes repeat, as in a stack of equal layers,
-//! and their launches are cheaper: NVIDIA's driver takes up to 13 us more for a launch whose arguments are parts of one buffer.
+//! next to each other in one allocation. Gaps need the least memory. Slots need little more if sizes repeat, as in a stack of equal layers. Their
+//! launches are cheaper: NVIDIA's driver takes up to 13 us more for a launch whose arguments are parts of one buffer.
 
 use super::overlap::Overlaps;
 use super::record::{LiveRange, Trace};

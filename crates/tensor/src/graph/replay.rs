@@ -76,7 +76,7 @@ impl Graph {
     /// not both hold it.
     ///
     /// # Errors
-    /// As [`Graph::capture`]; `Unsupported` also if the step does not match the plan.
+    /// Errors of [`Graph::capture`]; `Unsupported` also if the step does not match the plan.
     pub fn planned<T>(
         device: &Device,
         plan: &BufferPlan,
@@ -140,7 +140,7 @@ impl Graph {
     /// run that do not use its memory.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; `Shape` if the commands do not exist.
+    /// Errors of [`Graph::replay`]; `Shape` if the commands do not exist.
     pub fn replay_part(&self, part: std::ops::Range<usize>) -> Result<()> {
         let steps = self.steps.get(part.clone()).ok_or_else(|| {
             Error::shape(format!(
@@ -156,7 +156,7 @@ impl Graph {
     /// after their last write.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; errors of the callbacks.
+    /// Errors of [`Graph::replay`]; errors of the callbacks.
     pub fn replay_between(&self, between: &mut Between<'_>) -> Result<()> {
         let Between { uses, before, parts, done } = between;
         let ends = parts.iter().scan(0, |end, part| {

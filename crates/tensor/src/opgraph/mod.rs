@@ -86,7 +86,7 @@ impl OpGraph {
     /// additional rows.
     ///
     /// # Errors
-    /// As [`of`](Self::of); `Unsupported` with the operation that mixes rows, or if the computation depends on the number of rows.
+    /// Errors of [`of`](Self::of); `Unsupported` with the operation that mixes rows, or if the computation depends on the number of rows.
     pub fn for_any_rows(
         inputs: &[(&str, &Tensor)],
         f: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
@@ -111,7 +111,7 @@ impl OpGraph {
     /// Records named layers in sequence, for any number of rows of `x`.
     ///
     /// # Errors
-    /// As [`for_any_rows`](Self::for_any_rows).
+    /// Errors of [`for_any_rows`](Self::for_any_rows).
     pub fn from_layers(x: &Tensor, layers: &[NamedLayer<'_>]) -> Result<Self> {
         Self::for_any_rows(&[("x", x)], |x| {
             let first = x
@@ -270,7 +270,7 @@ impl OpGraph {
 /// Reads the description from a file, without a device and without weights.
 ///
 /// # Errors
-/// As [`OpGraph::load`].
+/// Errors of [`OpGraph::load`].
 pub fn read_spec(path: impl AsRef<Path>) -> Result<Spec> {
     let (spec, _) = file::open(path.as_ref())?;
     Ok(spec)

@@ -120,13 +120,13 @@ pub(in crate::ops) const fn kernels<J: Job, const N: usize>(
     kernels
 }
 
-/// The ways to do a job. Among equal estimates the first row is chosen.
+/// The ways to do a job. If estimates are equal, the first row is chosen.
 pub(in crate::ops) struct Table<J: Job> {
     rows: &'static [&'static Algorithm<J>],
     variants: Variants,
 }
 
-/// A decision, and the variants among which it was made.
+/// A decision, and the variants that it chose from.
 type Decided<J> = (Arc<Usable>, &'static Algorithm<J>, <J as Job>::Plan);
 
 /// Decisions on a device. Finding the cheapest of hundreds of plans takes longer on the host than a launch.

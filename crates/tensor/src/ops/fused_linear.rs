@@ -1,6 +1,6 @@
-//! A linear map fused with its neighbors in a decoder's block, in one launch if there are few rows: the norm before it, its bias, the activation
-//! after it, plain or gated, and the residual stream that the result is added to. A decoding step is limited by launches and by reading weights,
-//! and each fused operation saves a launch. With more rows, the separate operations run one after the other.
+//! A linear map fused with its neighbors in a decoder's block, in one launch for few rows. The neighbors are the norm before it, its bias, the
+//! activation after it, plain or gated, and the residual stream that the result is added to. A decoding step is limited by launches and by reading
+//! weights, and each fused operation saves a launch. With more rows, the separate operations run one after the other.
 
 use super::feed_forward::{linear_add, linear_residual};
 use super::gated::{Gate, gated};

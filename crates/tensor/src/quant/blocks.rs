@@ -127,7 +127,7 @@ impl Blocks {
     /// Like [`new`](Self::new), for maps whose input is rounded according to `activations`.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors of [`new`](Self::new).
     pub fn with_activations(
         device: &Device,
         format: &'static Format,
@@ -141,7 +141,7 @@ impl Blocks {
     /// Like [`with_activations`](Self::with_activations), for a matrix of several parts, one above the other.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors of [`new`](Self::new).
     pub fn of_parts(
         device: &Device,
         format: &'static Format,

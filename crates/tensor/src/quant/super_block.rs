@@ -1,8 +1,8 @@
 //! Super-blocks of 256 elements: the scales of groups are integers in units of one f16 (and offsets in units of another).
 //!
-//! Each group is fitted separately. Its scale is rounded to an integer in units in which the largest scale just fits. Then two steps
-//! alternate as long as the error decreases: each group takes the best of the integers around its own, by the resulting error of its
-//! elements; and the units become those with the least squared error for all codes.
+//! Each group is fitted separately. Its scale is rounded to an integer in units in which the largest scale just fits. Then two steps alternate as
+//! long as the error decreases. First, each group takes the best of the integers around its own, by the resulting error of its elements. Second,
+//! the units become those with the least squared error for all codes.
 
 use super::fit::{self, Codes, Pair, affine_codes, affine_error, to_f16};
 use super::format::MAX_BLOCK_ELEMENTS;

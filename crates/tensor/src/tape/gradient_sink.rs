@@ -11,16 +11,16 @@ thread_local! {
     static SINK: RefCell<Option<GradientSink>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, in which a backward on this thread passes the gradients of leaves to `taker` as soon as they are available. The leaves do not
+/// Runs `f`, in which a backward on this thread passes the gradients of leaves to `sink` as soon as they are available. The leaves do not
 /// collect them. The memory of such a gradient may be shared: it may be read and kept, but not written.
-pub fn with_gradient_sink<R>(taker: GradientSink, f: impl FnOnce() -> R) -> R {
+pub fn with_gradient_sink<R>(sink: GradientSink, f: impl FnOnce() -> R) -> R {
     struct Back(Option<GradientSink>);
     impl Drop for Back {
         fn drop(&mut self) {
             SINK.set(self.0.take());
         }
     }
-    let _back = Back(SINK.replace(Some(taker)));
+    let _back = Back(SINK.replace(Some(sink)));
     f()
 }
 

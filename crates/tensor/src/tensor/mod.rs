@@ -152,13 +152,13 @@ impl Tensor {
         self.device().upload(&self.0.buffer, at, &stored(bytes, self.dtype()))
     }
 
-    /// Overwrites a contiguous u32 tensor on the copy queue, in parallel with running kernels. [`Device::upload_beside`] states what the
+    /// Overwrites a contiguous u32 tensor on the copy queue, in parallel with running kernels. [`Device::upload_overlapped`] states what the
     /// caller must guarantee.
-    pub fn set_u32_beside(&self, data: &[u32]) -> Result<()> {
+    pub fn set_u32_overlapped(&self, data: &[u32]) -> Result<()> {
         if data.len() != self.count() || !self.is_contiguous() || self.dtype() != DType::U32 {
             return Err(Error::shape(format!("{} indices cannot overwrite {self:?}", data.len())));
         }
-        self.device().upload_beside(&self.0.buffer, self.0.layout.offset * 4, bytemuck::cast_slice(data))
+        self.device().upload_overlapped(&self.0.buffer, self.0.layout.offset * 4, bytemuck::cast_slice(data))
     }
 
     /// Returns the shape.

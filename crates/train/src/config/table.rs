@@ -236,7 +236,7 @@ settings! {
         "Activations that the backward pass recomputes; norm includes gelu. Less memory, more time",
         Setting::new(Device, Free).value("WHAT");
     zero: u8 = 0,
-        "State divided among devices: 0 none, 1 optimizer state (ZeRO-1), 2 also gradients (ZeRO-2)",
+        "State divided between devices: 0 none, 1 optimizer state (ZeRO-1), 2 also gradients (ZeRO-2)",
         Setting::new(Device, Free).value("STAGE").check(Between(0, 2));
     pipeline: usize = 1,
         "Pipeline stages, each on a separate device (see --grad-accum); more devices hold replicas",

@@ -205,8 +205,8 @@ fn mistakes_are_named() {
     assert!(e.message().contains("two parameters are named c_fc.weight"), "{e}");
 }
 
-/// Two optimizers that each update half of every parameter and exchange sums of squares equal one optimizer: the bits are the same, and both skip the
-/// step in which a gradient of one half is infinite.
+/// Two optimizers that each update half of every parameter and exchange sums of squares equal one optimizer. The bits are the same, and both skip
+/// the step in which a gradient of one half is infinite.
 #[test]
 fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
     for dtype in [DType::F32, DType::F16] {

@@ -1,4 +1,4 @@
-//! Collects the state of a run whose tensors are partitioned among ranks on the host of rank 0, which writes checkpoints.
+//! Collects the state of a run whose tensors are partitioned between ranks on the host of rank 0, which writes checkpoints.
 
 use netcl_dist::Group;
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};

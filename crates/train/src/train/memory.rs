@@ -158,7 +158,7 @@ impl MemoryPlan {
     /// Adapts the estimate to one of several ranks, which partition state according to `zero`; `share_memory` is whether they exchange gradients
     /// through shared memory.
     #[must_use]
-    pub fn among(self, ranks: usize, zero: u8, share_memory: bool) -> Self {
+    pub fn divided_between(self, ranks: usize, zero: u8, share_memory: bool) -> Self {
         if ranks < 2 {
             return self;
         }
@@ -286,13 +286,13 @@ impl MemoryPlan {
         let rest = sum(&[self.activations / 100 * CERTAIN_PERCENT, self.inputs, self.host]);
         let of_size = match (self.ranks > 1, self.zero) {
             (true, 0) => {
-                "use --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
+                "use --zero 1, which divides the optimizer's state between ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
             }
             (true, 1) => {
-                "use --zero 2, which also divides gradients among the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
+                "use --zero 2, which also divides gradients between the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
             }
             _ => {
-                "lower --layers, --width or the vocabulary, use --dtype bf16, or divide the layers among devices with --pipeline"
+                "lower --layers, --width or the vocabulary, use --dtype bf16, or divide the layers between devices with --pipeline"
             }
         };
         let both = weights > available && rest > available;

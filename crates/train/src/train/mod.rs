@@ -5,9 +5,9 @@
 //!                                          └ loss and norm are read while the next step runs
 //! ```
 //!
-//! A step with one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are one graph, replayed
-//! for each micro-batch, and the update is another: neither memory nor capture time grow with the number of micro-batches, and the observer
-//! can stop the run between two of them.
+//! A step with one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are one graph, replayed for
+//! each micro-batch, and the update is another. Neither memory nor capture time grow with the number of micro-batches. The observer can stop the
+//! run between two of them.
 //!
 //! All random numbers of a step are functions of (seed, step), so a resumed run is bit-identical to an uninterrupted one.
 

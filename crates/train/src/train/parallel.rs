@@ -87,7 +87,7 @@ impl Parallel {
         }
     }
 
-    /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are created.
+    /// Divides the layers between the ranks, if `config` says so. All ranks call it, before models are created.
     ///
     /// # Errors
     /// `Format` if ranks have different numbers of stages; those of the group and the device.

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use netcl_dist::local;
 
-    fn among(n: usize, f: impl Fn(&Group, &mut RankStats) -> Result<()> + Sync) -> Vec<RankStats> {
+    fn run_ranks(n: usize, f: impl Fn(&Group, &mut RankStats) -> Result<()> + Sync) -> Vec<RankStats> {
         let f = &f;
         std::thread::scope(|scope| {
             let run = |rank: Group| {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn all_ranks_learn_whose_loss_was_not_finite_first() {
-        let all = among(3, |rank, told| {
+        let all = run_ranks(3, |rank, told| {
             for step in 0..3 {
                 let bad = step == 1 && rank.rank() == 2 || step == 2;
                 let loss =
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_signal_that_ranks_get_at_different_steps_saves_once() {
-        let all = among(2, |rank, told| {
+        let all = run_ranks(2, |rank, told| {
             let mut saves = 0;
             for step in 0..3 {
                 told.exchange(rank, 1.0, (1, Duration::ZERO), [false, step == rank.rank()])?;
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn times_are_those_of_steps_without_a_pause() {
-        let all = among(2, |rank, told| {
+        let all = run_ranks(2, |rank, told| {
             for step in 0..WARMUP_STEPS + 4 {
                 if step == WARMUP_STEPS + 2 {
                     told.pausing();

@@ -1,4 +1,4 @@
-//! Division of batch rows among ranks, or replicas of a pipeline: equally, by given weights, or by measured speed, within the limits of each one's
+//! Division of batch rows between ranks, or replicas of a pipeline: equally, by given weights, or by measured speed, within the limits of each one's
 //! memory.
 
 use super::rank_stats::RankTimes;
@@ -7,7 +7,7 @@ use netcl_tensor::{Error, Result};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// A way to divide batches among ranks.
+/// A way to divide batches between ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shares {
     /// Equal numbers of rows.

@@ -66,7 +66,7 @@ impl Uploads {
         let (x, y) = data.split_at_mut(slot.both.count() - batch.y.len());
         x[..batch.x.len()].copy_from_slice(&batch.x);
         y.copy_from_slice(&batch.y);
-        slot.both.set_u32_beside(&data)?;
+        slot.both.set_u32_overlapped(&data)?;
         if !fixed {
             return Ok(slot.inputs.clone());
         }

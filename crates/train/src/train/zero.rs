@@ -1,4 +1,4 @@
-//! State of the optimizer, and gradients, partitioned among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
+//! State of the optimizer, and gradients, partitioned between ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
 //! Optimizations Toward Training Trillion Parameter Models", 2020).
 //!
 //! Each rank has a part of every gradient buffer, with about the same number of elements. It receives the sums of that part, updates the parameters
@@ -77,7 +77,7 @@ impl Shards {
             let count: usize = held.iter().sum();
             let parts = if whole { "whole tensors".into() } else { format!("parts of {LANES}") };
             return Err(Error::format(format!(
-                "--zero: {count} parameters cannot be divided among {size} ranks in {parts}"
+                "--zero: {count} parameters cannot be divided between {size} ranks in {parts}"
             )));
         }
         let mut own = Vec::new();

@@ -1,8 +1,8 @@
 //! Instructions of one architecture, through the driver's PTX output.
 //!
 //! NVIDIA's driver compiles OpenCL C for `sm_90`, but wgmma, setmaxnreg and others exist only on `sm_90a`. The driver's program binary is PTX text,
-//! and the driver accepts such text as input. So a kernel writes those instructions after the PTX comment `//@` in its asm strings, where the
-//! compiler keeps them with their operands filled in. [`patch`] uncomments them and sets the architecture. The driver's assembler supports that
+//! and the driver accepts such text as input. So a kernel writes those instructions after the PTX comment `//@` in its asm strings. The compiler
+//! keeps them there and fills in their operands. [`patch`] uncomments them and sets the architecture. The driver's assembler supports that
 //! architecture and builds the rest.
 
 use crate::kernel::Reload;

@@ -1,9 +1,9 @@
 //! Deferred ops that are fused into one kernel: [`lazy`].
 //!
-//! Within a scope, an op that can be a tree node ([`Term`]) allocates its result and extends the tree. The tree is computed, and recorded
-//! on the tape as one op, at these points: before a command of the thread uses a result or overwrites an input of the tree, when a backward
-//! begins, when the tree is large, and at the end of the scope. Results that are no longer referenced by then are never stored. A product
-//! is deferred too, and the elementwise ops after it become its epilogue.
+//! Within a scope, an op that can be a tree node ([`Term`]) allocates its result and extends the tree. The tree is computed, and recorded on the
+//! tape as one op, before a command of the thread uses a result or overwrites an input of the tree. The same happens when a backward begins, when
+//! the tree is large, and at the end of the scope. Results that are no longer referenced by then are never stored. A product is deferred too, and
+//! the elementwise ops after it become its epilogue.
 
 mod compute;
 mod epilogue;
@@ -56,7 +56,7 @@ pub fn lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Like [`lazy`]. Also returns every tree with the kernels that computed it, as text.
 ///
 /// # Errors
-/// As [`lazy`].
+/// Errors of [`lazy`].
 pub fn explain_lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, String)> {
     scoped(Lazy::start_explained(), f).map(|(out, shown)| (out, shown.join("\n")))
 }
@@ -170,7 +170,7 @@ impl Lazy {
     /// scope, and for a scope that was not started with [`start_explained`](Self::start_explained).
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Errors of [`finish`](Self::finish).
     pub fn explained(self) -> Result<String> {
         self.ended().map(|shown| shown.join("\n"))
     }

@@ -100,8 +100,8 @@ impl AttentionProblem {
             None => staircase(self.keys),
         }
     }
-    /// Returns the number of pairs that blocks of `queries` and `keys` compute for one head: the visible pairs, and the masked rest of blocks on
-    /// the causal diagonal and at the edges.
+    /// Returns the number of pairs that blocks of `queries` and `keys` compute for one head. These are the visible pairs, and the masked rest of
+    /// blocks on the causal diagonal and at the edges.
     pub(super) fn computed(&self, queries: usize, keys: usize) -> f64 {
         let whole = (self.queries * self.keys) as f64;
         let diagonal = if self.causal { self.queries * (queries + keys) / 2 } else { 0 };

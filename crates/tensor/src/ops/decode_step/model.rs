@@ -470,8 +470,8 @@ impl<'a> Model<'a> {
         layer.scale * self.score_cap.map_or(std::f32::consts::LOG2_E, |cap| 1.0 / cap)
     }
 
-    /// Returns the kernel's scalars: epsilon; the factor of scores if all layers have the same; their cap, in units of log 2; the factors of the
-    /// residual stream and of logits; the logits' cap; the factor of embeddings.
+    /// Returns the kernel's scalars. These are epsilon, the factor of scores if all layers have the same, and their cap, in units of log 2. The
+    /// factors of the residual stream and of logits, the logits' cap, and the factor of embeddings follow.
     pub(super) fn scalars(&self) -> [f32; 7] {
         let scale = self.layers.first().map_or(1.0, |layer| self.score_scale(layer));
         let cap = self.score_cap.unwrap_or(1.0) * std::f32::consts::LOG2_E;

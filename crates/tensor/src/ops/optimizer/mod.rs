@@ -152,8 +152,8 @@ impl Update {
         Ok(())
     }
 
-    /// Does the first part of [`Update::apply`] if other devices update other parameters of the model: sums the squares of these gradients.
-    /// [`Update::squares`] reads the sum, [`Update::set_squares`] writes that of all gradients, and [`Update::apply_measured`] does the rest.
+    /// Sums the squares of these gradients: the first part of [`Update::apply`], if other devices update other parameters of the model.
+    /// [`Update::squares`] reads the sum, and [`Update::set_squares`] writes that of all gradients. [`Update::apply_measured`] does the rest.
     ///
     /// # Errors
     /// `Shape` like [`Update::step`].

@@ -132,7 +132,7 @@ impl MultiOp<1, 2> for Route {
         let sample = |k, renormalise, shape: &[usize]| {
             Sample::new(Self { k, renormalise }, [SampleInput::distinct(shape)])
         };
-        // Not differentiable: the choice among equal logits changes at an infinitesimal step.
+        // Not differentiable: the choice between equal logits changes at an infinitesimal step.
         let tied = SampleInput::values(&[3, 8], &[1.0, 2.0, 2.0, -1.0, 2.0, 0.5, -0.0], Some(DType::F32));
         let far = |renormalise| {
             Sample::new(Self { k: 3, renormalise }, [SampleInput::uniform(&[5, 9], -200.0, 200.0)]).extreme()

@@ -15,7 +15,7 @@ use netcl_tensor::{Device, counted};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A batch that is divided among ranks.
+/// A batch that is divided between ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
     /// Number of images.

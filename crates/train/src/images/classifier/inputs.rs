@@ -71,7 +71,7 @@ impl Ring {
         }
         let data: [&[u8]; 4] = [&batch.images, bytemuck::cast_slice(&batch.labels), others, &share];
         for (buffer, bytes) in slot.buffers().zip(data) {
-            self.device.upload_beside(buffer, 0, bytes)?;
+            self.device.upload_overlapped(buffer, 0, bytes)?;
         }
         if !fixed {
             return Ok(slot.clone());

@@ -26,7 +26,7 @@ pub use config::{ClassifierConfig, PRESETS};
 pub use diagnostics::Diagnostics;
 pub use outcome::{ClassifierOutcome, Epoch, Next};
 pub use pictures::Picture;
-pub use ranks::{Failed, Rank, train_among};
+pub use ranks::{Failed, Rank, train_distributed};
 pub use resume::resume_rules;
 pub use settings::SETTINGS;
 pub use train::{resume, train};

@@ -35,7 +35,7 @@ pub type Rank<'a> = (&'a Group, &'a Device, Option<&'a Shares>);
 /// # Errors
 /// Those of [`train`](super::train) and [`resume`](super::resume); `Format` if the ranks do not agree about the run, have fewer images than ranks, or
 /// invalid shares ([`Shares::check`]); `Memory`, on every rank, if together they lack memory for a step.
-pub fn train_among(
+pub fn train_distributed(
     rank: Rank<'_>,
     config: &ClassifierConfig,
     images: &Dataset,

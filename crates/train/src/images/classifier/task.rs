@@ -306,7 +306,7 @@ impl<'a> Task for ImageTraining<'a> {
         [epoch, false, epoch || progress.every(self.config.checkpoint_every)]
     }
 
-    fn heard(watch: &mut TrainingWatcher<'_>, asked: Asked) {
+    fn on_request(watch: &mut TrainingWatcher<'_>, asked: Asked) {
         // A signal that reached the ranks at different steps has been handled.
         if !asked.stop && !asked.save {
             watch.next = Next::GoOn;

@@ -1,4 +1,4 @@
-//! Divides layers among stages so that the slowest stage is as fast as possible.
+//! Divides layers between stages so that the slowest stage is as fast as possible.
 
 use netcl_model::decoder::DecoderConfig;
 use netcl_tensor::{Error, Result};
@@ -82,7 +82,7 @@ mod tests {
         spans.iter().zip(speeds).map(|(s, speed)| stage_flops(config, s) / speed).fold(0.0, f64::max)
     }
 
-    /// Returns every way to divide this many layers among stages.
+    /// Returns every way to divide this many layers between stages.
     fn ways(layers: Range<usize>, stages: usize) -> Vec<Vec<Range<usize>>> {
         if stages == 1 {
             return vec![vec![layers]];

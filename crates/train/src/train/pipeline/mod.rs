@@ -1,4 +1,4 @@
-//! Pipeline training: the layers are divided among ranks, and micro-batches go through them one after the other (1F1B with a flush after each step:
+//! Pipeline training: the layers are divided between ranks, and micro-batches go through them one after the other (1F1B with a flush after each step:
 //! PipeDream-Flush, Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training").
 //!
 //! ```text

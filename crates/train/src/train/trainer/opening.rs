@@ -179,7 +179,7 @@ pub(super) fn plan_of(
     }
     let plan = MemoryPlan::of(local, model, capabilities);
     let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return Ok(plan) };
-    let plan = plan.among(parallel.size(), local.zero, parallel.one_machine);
+    let plan = plan.divided_between(parallel.size(), local.zero, parallel.one_machine);
     let twice = if local.zero == 0 { table_apart(model, local.dtype) } else { 0 };
     Ok(MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan })
 }
@@ -258,7 +258,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Those of [`Trainer::create_in`] and [`Trainer::resume`]: on every rank the failure of one; `Format` if the ranks do not agree about the run.
-    pub fn create_among(
+    pub fn create_distributed(
         group: &Group,
         device: &Device,
         config: TrainConfig,

@@ -21,8 +21,8 @@ struct Stage<'a> {
 }
 
 impl Texts {
-    /// Runs the forward and backward passes of this rank's stage, the sums of gradients among replicas, and the update. Returns the loss of the step
-    /// and the next position in the data.
+    /// Runs the forward and backward passes of this rank's stage, the sums of gradients between replicas, and the update. Returns the loss of the
+    /// step and the next position in the data.
     ///
     /// # Errors
     /// Those of the data, the ranks and the device.

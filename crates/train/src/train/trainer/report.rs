@@ -63,7 +63,7 @@ impl Texts {
         training.report.spare("report.html", written);
     }
 
-    /// Returns how the state of the run is divided among ranks; `None` if each has all of it.
+    /// Returns how the state of the run is divided between ranks; `None` if each has all of it.
     pub(super) fn sharding(&self, training: &Training<StepMetrics>) -> Option<Sharding> {
         let (parallel, _) = training.ranks.parallel.as_ref().zip(training.ranks.zero.as_ref())?;
         let state = training.optimizer.state_bytes();

@@ -1,4 +1,4 @@
-//! The other ranks of a run, and the state divided among them.
+//! The other ranks of a run, and the state divided between them.
 
 use super::sharded::{Arriving, Zero};
 use crate::optim::Optimizer;
@@ -36,7 +36,7 @@ impl Ranks {
         self.parallel.is_none()
     }
 
-    /// Returns whether the layers are divided among ranks.
+    /// Returns whether the layers are divided between ranks.
     pub fn is_piped(&self) -> bool {
         self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some())
     }

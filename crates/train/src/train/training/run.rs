@@ -188,10 +188,10 @@ impl<T: Task> Run<T> {
     }
 
     /// Reports the ranks' requests to the task.
-    pub(super) fn heard(&self, watch: &mut T::Watch<'_>) {
+    pub(super) fn pass_request(&self, watch: &mut T::Watch<'_>) {
         if let Some(parallel) = &self.training.ranks.parallel {
             let [stop, save] = parallel.balance.asked();
-            T::heard(watch, Asked { stop, save });
+            T::on_request(watch, Asked { stop, save });
         }
     }
 

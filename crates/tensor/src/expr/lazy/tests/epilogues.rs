@@ -6,8 +6,8 @@ use crate::ops::matmul::linear;
 use crate::suite::test_device;
 use crate::{DType, Device, Result, Settings, Tensor, lazy};
 
-/// Returns devices for the CPU's kernel for products with expressions, which some CPUs would not choose for few rows, and for the portable
-/// GPU kernels with all checks of the simulated GPU.
+/// Returns devices for two kinds of kernels: the CPU's kernel for products with expressions, which some CPUs would not choose for few rows, and the
+/// portable GPU kernels with all checks of the simulated GPU.
 fn devices() -> Vec<Device> {
     let own = test_device().unwrap();
     let mut settings = own.settings().clone();

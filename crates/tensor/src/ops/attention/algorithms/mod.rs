@@ -9,7 +9,7 @@ mod macros;
 pub(super) mod proof;
 mod sm90;
 
-/// Declares modules and their rows in the two tables: `file [ROWS of the forward] [ROWS of the gradients];`. Among equal estimates the first row is
+/// Declares modules and their rows in the two tables: `file [ROWS of the forward] [ROWS of the gradients];`. If estimates are equal, the first row is
 /// chosen.
 macro_rules! rows {
     ($($module:ident [$($forward:ident),*] [$($backward:ident),*];)*) => {

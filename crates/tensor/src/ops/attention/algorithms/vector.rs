@@ -87,8 +87,8 @@ fn forward(r: &Forward<'_>) -> Result<()> {
     p.end(launch).run()
 }
 
-/// Returns the parts of the query rows: with few key heads on many cores, rows are divided too, at least two blocks per part, and the parts' sums
-/// are added in order.
+/// Returns the number of parts of the query rows. With few key heads on many cores, rows are divided too, at least two blocks per part. The parts'
+/// sums are added in order.
 fn parts(p: &AttentionProblem, device: &Device) -> usize {
     let rows = 2 * block(device, &VECTOR_BWD).rows;
     sum_parts(device, usize::MAX).div_ceil(p.pairs()).min(p.rows().div_ceil(rows)).max(1)

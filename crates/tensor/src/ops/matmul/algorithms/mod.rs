@@ -7,7 +7,7 @@ use super::epilogue::{self, Epilogue, EpilogueInputs};
 use super::view::MatmulProblem;
 use netcl_kernel::tune::model::DEVICE;
 
-/// Declares modules and their rows in the table: `file: ROW, ROW;`. Among equal estimates the first row is chosen.
+/// Declares modules and their rows in the table: `file: ROW, ROW;`. If estimates are equal, the first row is chosen.
 macro_rules! rows {
     ($($module:ident: $($row:ident),+;)*) => {
         $(pub(super) mod $module;)*
