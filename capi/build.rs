@@ -3,7 +3,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnetcl.so.0");
-        // Linked crates export functions for C of their own. Programs must not see them.
+        // Linked crates export their own C functions. Programs must not see them.
         println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     }
 }

@@ -7,7 +7,7 @@ use netcl::prelude::*;
 use netcl::tensor::array::Array;
 use netcl::tensor::ops::Op;
 use netcl::tensor::ops::call::Call;
-use netcl::tensor::suite::{self, Input, Sample};
+use netcl::tensor::suite::{self, Sample, SampleInput};
 
 /// Softsign, `y = x / (1 + |x|)`, whose gradient is `1 / (1 + |x|)^2`. The prelude defines LD and ST, which load and store in the storage
 /// type selected by DTYPE.
@@ -58,9 +58,9 @@ impl Op<1> for Softsign {
         vec![Call::new("softsign", "`x / (1 + |x|)`.").inputs(&["x"]).run(|a| Self.apply(a.inputs()?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
+        let sample = |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape)]);
         // Values of x for which y is close to its limits.
-        let far = Sample::new(Self, [Input::values(&[3, 37], &[-500.0, -90.0, 90.0, 500.0], None)]);
+        let far = Sample::new(Self, [SampleInput::values(&[3, 37], &[-500.0, -90.0, 90.0, 500.0], None)]);
         vec![sample(&[3, 37]), far.extreme().pointwise(), sample(&[1]), sample(&[0, 4])]
     }
 }

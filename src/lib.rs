@@ -11,7 +11,7 @@ pub use netcl_model as model;
 pub use netcl_tensor as tensor;
 pub use netcl_train as train;
 
-/// What most programs need.
+/// The items that most programs need.
 pub mod prelude {
     pub use netcl_device::{Device, Error, ErrorKind, MatmulPrecision, Result, Settings};
     pub use netcl_model::decoder::Decoder;

@@ -5,7 +5,7 @@
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
 use netcl::prelude::*;
-use netcl::tensor::graph::{Graph, Plan, Trace};
+use netcl::tensor::graph::{BufferPlan, Graph, Trace};
 use netcl::tensor::suite::test_device;
 use netcl::tensor::unfused;
 use netcl::train::Stepper;
@@ -56,7 +56,7 @@ fn gradients_after_a_capture_that_failed_are_those_before_it() {
 
     let (trace, _) = Trace::of(&device, || weight.pass()).unwrap();
     assert_eq!(weight.collected(), -0.5);
-    let plan = Plan::new(&device, &trace).unwrap();
+    let plan = BufferPlan::new(&device, &trace).unwrap();
     assert!(Graph::planned(&device, &plan, || looks(&weight)).is_err());
     assert_eq!(weight.collected(), -0.5);
     // Fails after the step is complete, because its buffers are in use at other times.
@@ -289,7 +289,7 @@ fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
         let begun = processor_seconds().unwrap();
         // If all were one kernel, the cost would not grow.
         let [planned, captured] = unfused(|| {
-            let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
+            let plan = BufferPlan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
             let (planned, _) = Graph::planned(&device, &plan, step).unwrap();
             let (captured, _) = Graph::capture(&device, step).unwrap();
             [planned, captured]

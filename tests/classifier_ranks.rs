@@ -9,7 +9,8 @@ use netcl::tensor::suite::quickly_built;
 use netcl::train::Shares;
 use netcl::train::config::GraphMode;
 use netcl::train::images::classifier::{
-    ClassifierConfig, Diagnostics, Failed, Next, Outcome, Progress, resume, train, train_among,
+    ClassifierConfig, ClassifierOutcome, Diagnostics, Failed, Next, TrainingProgress, resume, train,
+    train_distributed,
 };
 use netcl::train::images::data::{Dataset, Images};
 use netcl::train::run::RunFolder;
@@ -44,13 +45,13 @@ fn config(network: &str) -> ClassifierConfig {
 }
 
 /// Steps with their losses, and the outcome.
-type Done = (Vec<(u64, f32)>, Outcome);
+type Done = (Vec<(u64, f32)>, ClassifierOutcome);
 
 /// Trains on one device.
 fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
     let mut steps = Vec::new();
-    let mut watch = |progress: Progress<'_>| {
-        if let Progress::Step { step, loss, .. } = progress {
+    let mut watch = |progress: TrainingProgress<'_>| {
+        if let TrainingProgress::Step { step, loss, .. } = progress {
             steps.push((step, loss));
         }
         Next::GoOn
@@ -63,17 +64,17 @@ fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
 }
 
 /// Runs `n` ranks and returns their results. Rank `r` requests `asks(r, step)` after a step.
-fn among(
+fn run_ranks(
     n: usize,
     config: impl Fn(usize) -> ClassifierConfig + Sync,
     (dir, again): (&Path, bool),
     asks: impl Fn(usize, u64) -> Next + Sync,
 ) -> Vec<std::result::Result<Done, Failed>> {
-    among_on((n, &|_| quickly_built().unwrap(), None), config, (dir, again), asks)
+    run_ranks_on((n, &|_| quickly_built().unwrap(), None), config, (dir, again), asks)
 }
 
-/// Like [`among`], with the given device for each rank and these shares of each batch.
-fn among_on(
+/// Like [`run_ranks`], with the given device for each rank and these shares of each batch.
+fn run_ranks_on(
     (n, device, shares): (usize, &(dyn Fn(usize) -> Device + Sync), Option<&Shares>),
     config: impl Fn(usize) -> ClassifierConfig + Sync,
     (dir, again): (&Path, bool),
@@ -82,8 +83,8 @@ fn among_on(
     let rank = |group: Group| {
         let claim = group.leads().then(|| if again { RunFolder::reopen(dir) } else { RunFolder::claim(dir) });
         let mut steps = Vec::new();
-        let mut watch = |progress: Progress<'_>| match progress {
-            Progress::Step { step, loss, .. } => {
+        let mut watch = |progress: TrainingProgress<'_>| match progress {
+            TrainingProgress::Step { step, loss, .. } => {
                 steps.push((step, loss));
                 asks(group.rank(), step)
             }
@@ -93,7 +94,7 @@ fn among_on(
         let (device, about) = (device(group.rank()), Diagnostics::default());
         let own = config(group.rank());
         let images = images_of(own.batch.max(64));
-        let outcome = train_among((&group, &device, shares), &own, &images, place, &about, &mut watch)?;
+        let outcome = train_distributed((&group, &device, shares), &own, &images, place, &about, &mut watch)?;
         Ok((steps, outcome))
     };
     let rank = &rank;
@@ -131,7 +132,7 @@ fn ranks_have_the_run_of_one_device() {
         let losses = |steps: &[(u64, f32)]| steps.iter().map(|s| s.1).collect::<Vec<_>>();
         let mut bits = Vec::new();
         for name in ["a", "b"] {
-            let all = among(n, |_| config.clone(), (&path(name), false), |_, _| Next::GoOn);
+            let all = run_ranks(n, |_| config.clone(), (&path(name), false), |_, _| Next::GoOn);
             for done in all {
                 let (own, came) = done.unwrap();
                 close(&losses(&own), &losses(&steps), 1e-5);
@@ -154,7 +155,7 @@ fn batch_norm_is_that_of_each_rank() {
     for dtype in [DType::F32, DType::Bf16] {
         let dir = tempfile::tempdir().unwrap();
         let config = ClassifierConfig { dtype, epochs: 4, batch: 16, ..config("mnist-cnn") };
-        let all = among(2, |_| config.clone(), (&dir.path().join("two"), false), |_, _| Next::GoOn);
+        let all = run_ranks(2, |_| config.clone(), (&dir.path().join("two"), false), |_, _| Next::GoOn);
         let all: Vec<Done> = all.into_iter().map(Result::unwrap).collect();
         assert_eq!(all[0].0, all[1].0);
         let last = all[0].1.epochs.last().unwrap();
@@ -175,7 +176,7 @@ fn batch_norm_over_all_ranks_is_that_of_one_device() {
     for (n, graph) in [(2, GraphMode::On), (3, GraphMode::Off)] {
         let name = format!("{n}");
         let config = ClassifierConfig { graph, ..config.clone() };
-        for done in among(n, |_| config.clone(), (&path(&name), false), |_, _| Next::GoOn) {
+        for done in run_ranks(n, |_| config.clone(), (&path(&name), false), |_, _| Next::GoOn) {
             let (own, came) = done.unwrap();
             close(&losses(&own)[..1], &losses(&steps)[..1], 1e-6);
             close(&losses(&own), &losses(&steps), 2e-4);
@@ -186,7 +187,7 @@ fn batch_norm_over_all_ranks_is_that_of_one_device() {
     }
     // Separate statistics per rank give a different run.
     let apart = ClassifierConfig { sync_batch_norm: false, ..config };
-    let all = among(2, |_| apart.clone(), (&path("apart"), false), |_, _| Next::GoOn);
+    let all = run_ranks(2, |_| apart.clone(), (&path("apart"), false), |_, _| Next::GoOn);
     let own = all.into_iter().next().unwrap().unwrap().0;
     let worst = own.iter().zip(&steps).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f32::max);
     assert!(worst > 1e-2, "{worst}");
@@ -214,7 +215,7 @@ fn unequal_parts_change_no_result() {
         };
         let place = path("two");
         let device = |_| quickly_built().unwrap();
-        for done in among_on((2, &device, Some(&shares)), |_| whole.clone(), (&place, false), asks) {
+        for done in run_ranks_on((2, &device, Some(&shares)), |_| whole.clone(), (&place, false), asks) {
             let (own, came) = done.unwrap();
             // With batch norm, the bounds are those of equal shares, see above.
             let (first, all) = if sync_batch_norm { (1e-6, 4e-4) } else { (1e-5, 1e-5) };
@@ -244,7 +245,7 @@ fn a_device_with_little_memory_takes_fewer_images() {
     let run = |name: &str, second: &Device, shares: &Shares| {
         let device = |rank| if rank == 1 { second.clone() } else { quickly_built().unwrap() };
         let place = path(name);
-        among_on((2, &device, Some(shares)), |_| config.clone(), (&place, false), |_, _| Next::GoOn)
+        run_ranks_on((2, &device, Some(shares)), |_| config.clone(), (&place, false), |_, _| Next::GoOn)
     };
     let plenty = open(None);
     run("plenty", &plenty, &Shares::Equal).into_iter().for_each(|done| assert_eq!(done.unwrap().1.step, 1));
@@ -273,7 +274,7 @@ fn a_run_of_ranks_goes_on_with_others() {
     let config = config("lenet");
     alone(&config, &path("one"));
     let stop = |rank, step| if rank == 1 && step == 3 { Next::Stop } else { Next::GoOn };
-    for done in among(2, |_| config.clone(), (&path("two"), false), stop) {
+    for done in run_ranks(2, |_| config.clone(), (&path("two"), false), stop) {
         let (steps, outcome) = done.unwrap();
         assert!(outcome.stopped && steps.len() < 10, "{steps:?}");
     }
@@ -282,10 +283,10 @@ fn a_run_of_ranks_goes_on_with_others() {
         (0, 7) => Next::Stop,
         _ => Next::GoOn,
     };
-    for done in among(3, |_| config.clone(), (&path("two"), true), save) {
+    for done in run_ranks(3, |_| config.clone(), (&path("two"), true), save) {
         assert!(done.unwrap().1.stopped);
     }
-    let mut watch = |_: Progress<'_>| Next::GoOn;
+    let mut watch = |_: TrainingProgress<'_>| Next::GoOn;
     let about = Diagnostics::default();
     let outcome =
         resume(&quickly_built().unwrap(), &config, &images(), &path("two"), &about, &mut watch).unwrap();
@@ -306,7 +307,7 @@ fn unlike_devices_go_on_from_the_checkpoint_of_the_first() {
     let shares = Shares::Weights(vec![2.0, 1.0]);
     let run = |name: &str, again, stops: Option<u64>| -> Vec<(u64, f32)> {
         let asks = |rank, step| if rank == 0 && stops == Some(step) { Next::Stop } else { Next::GoOn };
-        let all = among_on((2, &device, Some(&shares)), |_| config.clone(), (&path(name), again), asks);
+        let all = run_ranks_on((2, &device, Some(&shares)), |_| config.clone(), (&path(name), again), asks);
         all.into_iter().map(|done| done.unwrap().0).next().unwrap()
     };
     let whole = run("whole", false, None);
@@ -331,7 +332,7 @@ fn what_fails_fails_at_every_rank() {
     for (i, (config, words)) in cases.into_iter().enumerate() {
         // Shared between threads.
         let all: Vec<ClassifierConfig> = (0..2).map(config).collect();
-        for failed in among(2, |rank| all[rank].clone(), (&path(&i.to_string()), false), go_on) {
+        for failed in run_ranks(2, |rank| all[rank].clone(), (&path(&i.to_string()), false), go_on) {
             let failed = failed.unwrap_err();
             assert!(failed.shared && failed.error.message().contains(words), "{}", failed.error);
         }

@@ -209,7 +209,7 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     let mut more = before.clone();
     more.push(TensorData { name: "model.layers.2.norm.weight".into(), ..before[0].clone() });
     assert!(error(&more).contains(
-        "model.layers.2.norm.weight: the model of config.json, which has 2 layers, has no slot for it"
+        "model.layers.2.norm.weight: the model of config.json, which has 2 layers, does not have a slot for it"
     ));
     let mut shape = before.clone();
     let at = shape.iter().position(|t| t.name.ends_with("1.mlp.up_proj.weight")).unwrap();

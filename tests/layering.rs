@@ -5,7 +5,10 @@
 mod circles;
 #[path = "layering/dependencies.rs"]
 mod dependencies;
+#[path = "layering/files.rs"]
+mod files;
 
+use files::{files, read, root};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,10 +42,6 @@ const UNSAFE: [&str; 7] = [
     "python/src/",
 ];
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn may_use(user: &str, used: &str) -> bool {
     let place = |name: &str| LINE.iter().position(|n| *n == name);
     match (place(user), place(used)) {
@@ -69,7 +68,7 @@ fn crates_use_only_what_stands_to_their_left() {
         let name = package["name"].as_str().unwrap();
         if !LINE.contains(&name) && !SHELLS.contains(&name) && name != TEST_MACROS {
             wrong.push(format!(
-                "{name} has no position in the order of the packages; add it to tests/layering.rs and ARCHITECTURE.md"
+                "{name} does not have a position in the order of the packages; add it to tests/layering.rs and ARCHITECTURE.md"
             ));
         }
         for dependency in package["dependencies"].as_array().unwrap() {
@@ -107,44 +106,6 @@ fn the_rule_itself() {
     assert!(!may_use("netcl-lab", "netcl-server") && !may_use("netcl-server", "netcl-lab"));
     assert!(!may_use("netcl-kernel", "netcl-tensor") && !may_use("netcl-device", "netcl-device"));
     assert!(!may_use("stranger", "netcl"));
-}
-
-/// Returns the files with these endings that git tracks, or would track.
-fn files(endings: &[&str]) -> Vec<PathBuf> {
-    let git = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root())
-        .output();
-    let listed =
-        git.ok().filter(|o| o.status.success()).map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
-    let all: Vec<PathBuf> = match listed {
-        Some(text) => text.lines().map(PathBuf::from).collect(),
-        None => ["src", "crates", "cli", "tests", "examples", "tools", "docs"]
-            .iter()
-            .flat_map(|d| walk(d))
-            .collect(),
-    };
-    let ends = |p: &Path| p.extension().is_some_and(|e| endings.iter().any(|w| e == *w));
-    all.into_iter().filter(|p| ends(p) && root().join(p).is_file()).collect()
-}
-
-/// For a copy without git: returns everything below a folder except build products.
-fn walk(folder: &str) -> Vec<PathBuf> {
-    let (mut open, mut out) = (vec![PathBuf::from(folder)], Vec::new());
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(root().join(&folder)).into_iter().flatten().flatten() {
-            let path = folder.join(entry.file_name());
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && entry.file_name() != "target" => open.push(path),
-                _ => out.push(path),
-            }
-        }
-    }
-    out
-}
-
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap()
 }
 
 #[test]

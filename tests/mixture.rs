@@ -10,7 +10,7 @@ use netcl::model::layers::Recompute;
 use netcl::model::model::Model;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
-use netcl::tensor::graph::{Plan, Trace};
+use netcl::tensor::graph::{BufferPlan, Trace};
 use netcl::tensor::suite::quickly_built;
 use netcl::train::config::{GraphMode, Overlay, TrainConfig};
 use netcl::train::{MemoryPlan, Observer, Silent, Trainer};
@@ -228,7 +228,7 @@ fn memory_is_planned_as_it_is_used() {
             let clear = || model.params().list().iter().for_each(|p| p.set_grad(None));
             step().unwrap();
             clear();
-            let plan = Plan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
+            let plan = BufferPlan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
             clear();
             // Gradients of parameters are allocated as activations are freed.
             let gradients = model.params().count() * 4;

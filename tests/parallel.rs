@@ -21,7 +21,7 @@ fn device(name: Option<&str>) -> Device {
 }
 
 /// Trains in `out`, with one rank per entry of `devices`.
-fn among(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: bool) -> Vec<Result<u64>> {
+fn run_ranks(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: bool) -> Vec<Result<u64>> {
     on(devices.len(), |rank| {
         let mut trainer = opened(rank, &device(devices[rank.rank()]), config, (out, resume))?;
         trainer.run(&mut Silent).map(|_| trainer.step())
@@ -67,7 +67,7 @@ fn runs_of_several_ranks_are_that_of_one() {
         alone(&config, &one);
         for n in [2, 3] {
             let out = dir.path().join(format!("{name}-{n}"));
-            for steps_done in among(&vec![None; n], &config, &out, false) {
+            for steps_done in run_ranks(&vec![None; n], &config, &out, false) {
                 assert_eq!(steps_done.unwrap(), steps);
             }
             close(&out, &one);
@@ -89,7 +89,7 @@ fn a_large_tied_table_changes_no_result() {
         alone(&config, &one);
         for n in [2, 3] {
             let out = dir.path().join(format!("{name}-{n}"));
-            among(&vec![None; n], &config, &out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
+            run_ranks(&vec![None; n], &config, &out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
             close(&out, &one);
         }
     }
@@ -109,7 +109,7 @@ fn unequal_shares_change_no_result() {
             rank.barrier()?;
             let started = (claim, out.as_path(), false);
             let mut trainer =
-                Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true)?;
+                Trainer::create_distributed(rank, &device(None), config.clone(), started, &mut |_| true)?;
             trainer.shares(&shares)?;
             trainer.run(&mut Slow(Duration::from_millis(if rank.rank() == 1 { 60 } else { 0 })))?;
             Ok(trainer.ranks()[0].share())
@@ -135,8 +135,9 @@ fn a_device_with_little_memory_takes_fewer_rows() {
     let plenty = device(Some("sim"));
     let config_of = |batch: usize| TrainConfig { batch, ..config.clone() };
     let model = config.decoder(40).unwrap();
-    let plan =
-        |batch: usize| MemoryPlan::of(&config_of(batch), &model, plenty.capabilities()).among(2, 0, true);
+    let plan = |batch: usize| {
+        MemoryPlan::of(&config_of(batch), &model, plenty.capabilities()).divided_between(2, 0, true)
+    };
     let memory = plan(8).device();
     assert!(plan(12).least() > memory);
     let open = |memory: Option<u64>| {
@@ -168,7 +169,7 @@ fn two_runs_of_as_many_ranks_have_the_same_bits() {
     let config = config(dir.path(), 6);
     let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
     for out in [&a, &b] {
-        among(&[None, None], &config, out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
+        run_ranks(&[None, None], &config, out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
     }
     assert_eq!(losses(&a), losses(&b));
     assert_eq!(weights(&a), weights(&b));
@@ -198,7 +199,7 @@ fn a_run_goes_on_with_other_ranks() {
         let device = device(None);
         let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose()?;
         let mut trainer =
-            Trainer::create_among(rank, &device, first.clone(), (claim, &out, false), &mut |_| true)?;
+            Trainer::create_distributed(rank, &device, first.clone(), (claim, &out, false), &mut |_| true)?;
         // One rank gets a stop request after five steps; all ranks stop.
         let mut observer: Box<dyn Observer> =
             if rank.rank() == 2 { Box::new(Until(half.steps)) } else { Box::new(Silent) };
@@ -206,7 +207,7 @@ fn a_run_goes_on_with_other_ranks() {
     });
     let stopped: Vec<u64> = stopped.into_iter().map(Result::unwrap).collect();
     assert!(stopped.iter().all(|step| *step == stopped[0] && *step < 12), "{stopped:?}");
-    for steps in among(&[None, None], &first, &out, true) {
+    for steps in run_ranks(&[None, None], &first, &out, true) {
         assert_eq!(steps.unwrap(), 12);
     }
     close(&out, &one);
@@ -219,7 +220,7 @@ fn unlike_devices_train_one_model() {
     let one = dir.path().join("one");
     alone(&config, &one);
     let out = dir.path().join("two");
-    among(&[None, Some("sim")], &config, &out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
+    run_ranks(&[None, Some("sim")], &config, &out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
     close(&out, &one);
 }
 
@@ -267,7 +268,8 @@ fn ranks_that_cannot_train_together_say_why() {
         let found = on(2, |rank| {
             let claim = rank.leads().then(|| RunFolder::claim(&path)).transpose()?;
             let config = configs[rank.rank()].clone();
-            Trainer::create_among(rank, &device(None), config, (claim, &path, false), &mut |_| true).map(drop)
+            Trainer::create_distributed(rank, &device(None), config, (claim, &path, false), &mut |_| true)
+                .map(drop)
         });
         assert!(!path.exists(), "a run that has not begun leaves no folder");
         found.into_iter().map(|r: Result<()>| r.unwrap_err().to_string()).collect()
@@ -292,7 +294,7 @@ fn with_a_broken_rank(anomaly: bool) -> Vec<(String, bool)> {
         let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
         rank.barrier().unwrap();
         let started = (claim, out.as_path(), false);
-        let made = Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true);
+        let made = Trainer::create_distributed(rank, &device(None), config.clone(), started, &mut |_| true);
         let mut trainer = made.unwrap();
         trainer.detect_anomaly(anomaly);
         if rank.rank() == 1 {
@@ -343,7 +345,7 @@ fn a_rank_that_hangs_is_named_with_its_device() {
         let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
         rank.barrier().unwrap();
         let started = (claim, out.as_path(), false);
-        let made = Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true);
+        let made = Trainer::create_distributed(rank, &device(None), config.clone(), started, &mut |_| true);
         let mut trainer = made.unwrap();
         trainer.watchdog(Some(Duration::from_secs(2)));
         if rank.rank() == 1 {
@@ -388,7 +390,8 @@ fn measured(config: &TrainConfig, n: usize, link: Option<Link>) -> (f64, Decoder
         rank.barrier().unwrap();
         let started = (claim, path.as_path(), false);
         let mut trainer =
-            Trainer::create_among(&rank, &device(None), config.clone(), started, &mut |_| true).unwrap();
+            Trainer::create_distributed(&rank, &device(None), config.clone(), started, &mut |_| true)
+                .unwrap();
         let mut timed = Timed(Vec::new());
         trainer.run(&mut timed).unwrap();
         (timed.step(), trainer.model().config().clone())

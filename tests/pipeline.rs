@@ -24,7 +24,7 @@ fn opened(rank: &Group, config: &TrainConfig, out: &Path, resume: bool) -> Resul
 }
 
 /// Trains on `n` ranks in pipelines of `stages`.
-fn among((n, stages): (usize, usize), config: &TrainConfig, out: &Path, resume: bool) {
+fn run_ranks((n, stages): (usize, usize), config: &TrainConfig, out: &Path, resume: bool) {
     let config = TrainConfig { pipeline: stages, ..config.clone() };
     for done in on(n, |rank| {
         let mut trainer = opened(rank, &config, out, resume)?;
@@ -69,7 +69,7 @@ fn close(found: &Path, expected: &Path, tolerance: [f64; 2]) {
                 bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
             };
             let near = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) <= tolerance[1];
-            assert!(floats(a).iter().zip(&floats(b)).all(near), "{name} differs, or has no numbers");
+            assert!(floats(a).iter().zip(&floats(b)).all(near), "{name} differs, or does not have numbers");
         }
     }
 }
@@ -95,7 +95,7 @@ fn runs_of_several_stages_are_that_of_one_device() {
         alone(&config, &one);
         for (ranks, stages) in shapes {
             let out = dir.path().join(format!("{name}-{ranks}-{stages}"));
-            among((*ranks, *stages), &config, &out, false);
+            run_ranks((*ranks, *stages), &config, &out, false);
             close(&out, &one, F32);
             let sampled = |run: &Path| lines(run).iter().filter(|line| line["sample"].is_string()).count();
             assert_eq!(sampled(&out), sampled(&one));
@@ -112,7 +112,7 @@ fn runs_in_16_bits_have_the_same_bits_twice() {
         let [one, a, b] = ["one", "a", "b"].map(|name| dir.path().join(format!("{name}-{dtype}")));
         alone(&config, &one);
         for out in [&a, &b] {
-            among((2, 2), &config, out, false);
+            run_ranks((2, 2), &config, out, false);
         }
         assert_eq!((losses(&a), state(&a)), (losses(&b), state(&b)));
         close(&a, &one, [2e-2, 0.0]);
@@ -162,13 +162,13 @@ fn a_run_goes_on_with_other_stages() {
     let one = dir.path().join("one");
     alone(&whole, &one);
     let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
-    among((2, 2), &half, &first, false);
+    run_ranks((2, 2), &half, &first, false);
     let device = quickly_built().unwrap();
     Trainer::resume(&device, whole.clone(), &first).unwrap().run(&mut Silent).unwrap();
     close(&first, &one, F32);
     alone(&half, &second);
-    among((3, 3), &TrainConfig { steps: 9, ..whole.clone() }, &second, true);
-    among((4, 2), &whole, &second, true);
+    run_ranks((3, 3), &TrainConfig { steps: 9, ..whole.clone() }, &second, true);
+    run_ranks((4, 2), &whole, &second, true);
     close(&second, &one, F32);
 }
 

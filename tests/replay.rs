@@ -9,7 +9,7 @@ use netcl::model::layers::Mode;
 use netcl::model::layers::Recompute;
 use netcl::model::model::Model;
 use netcl::prelude::*;
-use netcl::tensor::graph::{Between, Graph, Plan, Trace};
+use netcl::tensor::graph::{Between, BufferPlan, Graph, Trace};
 use netcl::tensor::ops::attention::{AttentionOptions, attention};
 use netcl::tensor::ops::dropout::masked;
 use netcl::tensor::random::{DropMask, counter, set_counter};
@@ -187,7 +187,7 @@ fn recomputing_saves_memory() {
         let step = || gpt.loss(&ids, &ids, Mode { recompute, ..Mode::eval() })?.backward();
         step().unwrap();
         gpt.params().list().iter().for_each(|p| p.set_grad(None));
-        let plan = Plan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
+        let plan = BufferPlan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
         gpt.params().list().iter().for_each(|p| p.set_grad(None));
         plan.bytes
     };
@@ -259,7 +259,7 @@ fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
     let (trace, out) = Trace::of(&device, || pass.run()).unwrap();
     let pool = device.memory().peak - before;
     drop(out);
-    let plan = Plan::new(&device, &trace).unwrap();
+    let plan = BufferPlan::new(&device, &trace).unwrap();
     assert!(plan.peak.0 <= plan.bytes && plan.bytes <= pool, "{} of {pool}, {:?}", plan.bytes, plan.peak);
     let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
     assert_eq!(device.memory().live, before + plan.bytes);
@@ -296,7 +296,7 @@ fn a_dry_run_notes_what_the_step_does_and_takes_no_memory() {
         );
         assert_eq!(a.commands, b.commands);
     }
-    let plan = Plan::new(&device, &dry).unwrap();
+    let plan = BufferPlan::new(&device, &dry).unwrap();
     let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
     graph.replay().unwrap();
     assert!(bits(&out) == expected);
@@ -355,7 +355,7 @@ fn a_step_that_differs_from_its_plan_is_refused() {
     let x = Tensor::full(&device, [1000], 0.5, DType::F32).unwrap();
     x.exp().unwrap();
     let (trace, _) = Trace::of(&device, || x.exp()?.exp()).unwrap();
-    let plan = Plan::new(&device, &trace).unwrap();
+    let plan = BufferPlan::new(&device, &trace).unwrap();
     let e = Graph::planned(&device, &plan, || x.exp()?.exp()?.exp()).err().unwrap();
     assert!(e.message().contains("differs from that of the planned step"), "{e}");
     let kept = || -> Result<[Tensor; 2]> {
@@ -403,7 +403,7 @@ fn every_call_of_capture_and_replay_may_fail() {
     let expected = bits(&pass.run().unwrap());
     let (trace, out) = Trace::of(&device, || pass.run()).unwrap();
     drop(out);
-    let plan = Plan::new(&device, &trace).unwrap();
+    let plan = BufferPlan::new(&device, &trace).unwrap();
     let (alive, live) = (device.memory().buffers, device.memory().live);
     faults.arm(0);
     let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();

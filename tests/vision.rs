@@ -123,7 +123,7 @@ fn twenty_steps_of_a_residual_network_are_those_of_pytorch() {
 }
 
 /// Returns the norm of a tensor and four of its elements, as `tools/golden_mobilenet.py` records them.
-fn told(tensor: &Tensor) -> [f32; 5] {
+fn summary(tensor: &Tensor) -> [f32; 5] {
     let v = tensor.to_vec().unwrap();
     let norm = v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() as f32;
     [norm, v[0], v[v.len() / 3], v[2 * v.len() / 3], v[v.len() - 1]]
@@ -170,12 +170,12 @@ fn a_step_of_mobilenet_is_that_of_pytorch() {
     close("losses", &[loss.item().unwrap()], &golden["losses"]);
     for parameter in params.list() {
         let name = format!("grad.{}", parameter.name().unwrap());
-        near(&name, told(&parameter.grad().unwrap()), 2e-3);
+        near(&name, summary(&parameter.grad().unwrap()), 2e-3);
     }
     let buffers = network.buffers();
     assert_eq!(params.list().len() + buffers.len() + 1, golden.len(), "as many tensors as PyTorch's");
     for (name, tensor) in &buffers {
-        near(&format!("after.{name}"), told(tensor), 1e-3);
+        near(&format!("after.{name}"), summary(tensor), 1e-3);
     }
 }
 
@@ -251,8 +251,9 @@ fn networks_run_forward_and_backward() {
         assert_eq!(y.dims(), expected, "{name}");
         y.square().unwrap().sum(&[], false).unwrap().backward().unwrap();
         for parameter in params.list() {
-            let gradient =
-                parameter.grad().unwrap_or_else(|| panic!("{name}: {:?} has no gradient", parameter.name()));
+            let gradient = parameter
+                .grad()
+                .unwrap_or_else(|| panic!("{name}: {:?} does not have a gradient", parameter.name()));
             assert!(
                 gradient.to_vec().unwrap().iter().all(|g| g.is_finite()),
                 "{name}: {:?}",

@@ -34,7 +34,7 @@ impl Ended {
 }
 
 /// Trains on `n` ranks in `out`; stops after `until` steps, if the run is that long.
-fn among(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64)) -> Vec<Ended> {
+fn run_ranks(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64)) -> Vec<Ended> {
     struct Until(u64);
     impl Observer for Until {
         fn step(&mut self, metrics: &netcl::train::run::StepMetrics) {
@@ -91,7 +91,7 @@ fn runs_with_divided_state_are_that_of_one_rank() {
         let all = [(1, 2), (1, 3), (2, 2), (2, 3)];
         for (zero, n) in all.into_iter().skip(if grad_accum > 1 { 2 } else { 0 }) {
             let out = dir.path().join(format!("{grad_accum}-{zero}-{n}"));
-            for ended in among(n, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE) {
+            for ended in run_ranks(n, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE) {
                 assert_eq!(ended.steps, steps);
             }
             close(&out, &one, 1e-4);
@@ -107,10 +107,10 @@ fn runs_of_as_many_ranks_have_the_same_bits() {
     for dtype in [DType::F32, DType::Bf16, DType::F16] {
         let plain = TrainConfig { dtype, clip: 0.0, eval_every: 0, ..config(dir.path(), 4, 0) };
         let expected = dir.path().join(format!("plain {dtype}"));
-        among(2, &plain, &expected, WHOLE);
+        run_ranks(2, &plain, &expected, WHOLE);
         for zero in [1, 2] {
             let out = dir.path().join(format!("{dtype} {zero}"));
-            among(2, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE);
+            run_ranks(2, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE);
             assert_eq!(numbers(&out, "loss"), numbers(&expected, "loss"), "{dtype} {zero}");
             assert_eq!(weights(&out), weights(&expected), "{dtype} {zero}");
         }
@@ -118,7 +118,7 @@ fn runs_of_as_many_ranks_have_the_same_bits() {
     let clipped = TrainConfig { clip: 0.1, zero: 2, eval_every: 0, ..config(dir.path(), 4, 0) };
     let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
     for out in [&a, &b] {
-        among(3, &clipped, out, WHOLE);
+        run_ranks(3, &clipped, out, WHOLE);
     }
     assert_eq!(numbers(&a, "loss"), numbers(&b, "loss"));
     assert_eq!(weights(&a), weights(&b));
@@ -128,10 +128,10 @@ fn runs_of_as_many_ranks_have_the_same_bits() {
 fn each_rank_has_its_part_of_the_state() {
     let dir = tempfile::tempdir().unwrap();
     let plain = TrainConfig { width: 96, eval_every: 0, ..config(dir.path(), 4, 0) };
-    let whole = among(2, &plain, &dir.path().join("whole"), WHOLE)[0].tagged("optimizer");
+    let whole = run_ranks(2, &plain, &dir.path().join("whole"), WHOLE)[0].tagged("optimizer");
     for n in [2, 3] {
         let divided = TrainConfig { zero: 1, ..plain.clone() };
-        let ended = among(n, &divided, &dir.path().join(format!("divided {n}")), WHOLE);
+        let ended = run_ranks(n, &divided, &dir.path().join(format!("divided {n}")), WHOLE);
         for rank in &ended {
             let part = rank.tagged("optimizer") as f64 / whole as f64 * n as f64;
             assert!((part - 1.0).abs() < 0.02, "{n} ranks: {part} of an equal part; {rank:?}");
@@ -141,7 +141,7 @@ fn each_rank_has_its_part_of_the_state() {
     // Gradients: at stage 1 all of this rank's and its share of the other's; at stage 2 its share of the sums and three buffers of 64 KiB,
     // each with half of the other rank's gradients. Size classes add up to an eighth.
     let gradients = |zero: u8| {
-        let rank = &among(
+        let rank = &run_ranks(
             2,
             &TrainConfig { zero, ..plain.clone() },
             &dir.path().join(format!("gradients {zero}")),
@@ -168,7 +168,7 @@ fn a_run_goes_on_with_other_ranks_and_stages() {
     let mut done = 0;
     for (i, (n, zero, until)) in stages.into_iter().enumerate() {
         let config = TrainConfig { zero, ..plain.clone() };
-        for ended in among(n, &config, &out, (i > 0, until)) {
+        for ended in run_ranks(n, &config, &out, (i > 0, until)) {
             assert!(ended.steps > done && (ended.steps < 16 || i + 1 == stages.len()), "{ended:?}");
             assert_eq!(ended.state.is_some(), zero > 0 && n > 1);
         }

@@ -25,7 +25,7 @@ except ImportError as e:
 
 def reply(folder, ids, text):
     if not (folder / "config.json").exists():
-        sys.exit(f"check_hf: {folder} has no config.json")
+        sys.exit(f"check_hf: {folder} does not have a config.json")
     file = folder / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(file)) if file.exists() else None
     if text is not None:

@@ -152,7 +152,7 @@ def norms():
     layer("small", g.randn(2, 3, 8))
     layer("odd", g.randn(5, 37))
     layer("gpt2", g.randn(3, 768))
-    layer("offset", g.randn(3, 256, shift=1000.0))        # here, E[x^2] - mean^2 in float32 has no correct digits
+    layer("offset", g.randn(3, 256, shift=1000.0))        # here, E[x^2] - mean^2 in float32 does not have correct digits
     layer("flat", torch.full((2, 16), 3.0))               # variance 0: rstd is 1/sqrt(eps)
     layer("eps", g.randn(4, 12, scale=1e-3), eps=1e-3)
     g.save()

@@ -507,7 +507,7 @@ def fuse(r):
         functorch.donated_buffer = False
         run = graphed(r, lambda: by_pass(r, make, torch.compile(fn, dynamic=False)))
         run.backend = "torch.compile"
-    except Exception as e:                                 # usually because this machine has no compiler
+    except Exception as e:                                 # usually because this machine does not have a compiler
         run = by_pass(r, make, fn)
         run.backend = f"eager ({type(e).__name__})"
     return run

@@ -15,7 +15,7 @@ PUBLISHED = 1.88
 
 # GPT-2 124M, T = 1024, tokens/s, NVIDIA H200, driver 580.159.04, PyTorch 2.11, the peer measured in the same call.
 SPEED = [
-    # "Seven models beside torch.compile"
+    # "Seven models compared with torch.compile"
     ("bf16, batch 64", "torch.compile", 635_828, 514_952),
     ("bf16, batch 16", "torch.compile", 619_695, 456_043),
     # "f32, tf32 and bf16 steps of GPT-2 124M"

@@ -154,7 +154,7 @@ def any_page(page, pictures):
     for link in page.locator("nav a").all():
         assert page.locator(link.get_attribute("href")).count() == 1
     unnamed = page.evaluate("[...document.querySelectorAll('button, select, canvas[tabindex]')].filter((e) => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).length")
-    assert unnamed == 0, f"{unnamed} controls have no name"
+    assert unnamed == 0, f"{unnamed} controls do not have a name"
     page.screenshot(path=pictures / "report-light.png", full_page=True)
     page.emulate_media(color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 24, 26)"
@@ -277,7 +277,7 @@ def own_page(page, data, pictures):
 
     # The same as a table: each command of the data once.
     page.locator("#timeline summary", has_text="What is in view").click()
-    listed = page.locator("#timeline details", has_text="What is in view, as a table").locator("tbody tr")
+    listed = page.locator("#timeline details", has_text="Visible spans as a table").locator("tbody tr")
     assert listed.count() == min(100, len(device["commands"])), listed.count()
 
     # A kernel by keyboard; its lines have the data's figures, and its finding stands below its line.

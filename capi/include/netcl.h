@@ -357,7 +357,7 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
+// Returns the gradient that a parameter has collected in `out`, or NULL without one.
 //
 // Expects:
 // `out` has room for a handle.
@@ -466,7 +466,7 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
+// Returns the gradient that a parameter has collected in `out`, or NULL without one.
 //
 // Expects:
 // `out` has room for a handle.

@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::sync::{PoisonError, RwLock};
 
 /// Maximum number of live objects of one kind.
-const MOST: usize = 1 << 24;
+const MAX_OBJECTS: usize = 1 << 24;
 
 /// All objects of one kind.
 pub struct Table<T> {
@@ -43,8 +43,8 @@ impl<T: Clone> Table<T> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let at = match slots.free.pop() {
             Some(at) => at,
-            None if slots.all.len() == MOST => {
-                let message = format!("there are {MOST} {}s already; free some", self.what);
+            None if slots.all.len() == MAX_OBJECTS => {
+                let message = format!("there are {MAX_OBJECTS} {}s already; free some", self.what);
                 return Err(Failure::new(NetclStatus::Memory, message));
             }
             None => {
@@ -112,7 +112,7 @@ impl<T: Clone> Table<T> {
         if (number >> 56) as u8 != self.kind {
             return Err(self.never(handle));
         }
-        Ok((number as usize & (MOST - 1), (number >> 24) as u32))
+        Ok((number as usize & (MAX_OBJECTS - 1), (number >> 24) as u32))
     }
 
     fn never<H>(&self, handle: *const H) -> Failure {

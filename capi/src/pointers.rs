@@ -31,7 +31,7 @@ pub unsafe fn text<'a>(what: &str, at: *const c_char) -> Result<&'a str> {
 /// Reads a string like [`text`], or returns `None` for NULL.
 ///
 /// # Safety
-/// As [`text`].
+/// The same as for [`text`].
 pub unsafe fn text_or_none<'a>(what: &str, at: *const c_char) -> Result<Option<&'a str>> {
     if at.is_null() {
         return Ok(None);

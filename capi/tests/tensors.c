@@ -40,7 +40,7 @@ static void gradients(void) {
   CHECK(netcl_backward(loss, NULL) == NETCL_STATUS_UNSUPPORTED); // its graph was already used
   CHECK(netcl_backward(y, NULL) == NETCL_STATUS_SHAPE);
   CHECK(!netcl_tensor_free(grad) && !netcl_tensor_zero_grad(parameter) && !netcl_tensor_grad(parameter, &grad) && grad == NULL);
-  // Without recording, there is no graph for a backward pass.
+  // Without recording, the graph of a backward pass does not exist.
   CHECK(!netcl_no_grad_begin() && !netcl_no_grad_begin() && !netcl_no_grad_end());
   netcl_tensor *quiet = op("sum", parameter, NULL);
   CHECK(netcl_backward(quiet, NULL) == NETCL_STATUS_UNSUPPORTED);

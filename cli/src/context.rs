@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Time that reading data has to notice a stop request, before the process ends anyway.
-const GRACE: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings, terminal and signals of this process.
 pub struct Context {
@@ -65,7 +65,7 @@ impl Signals {
         // The reader stops and removes its partial output; a second signal does not wait for that.
         let signals = Arc::clone(self);
         let timer = move || {
-            std::thread::sleep(GRACE);
+            std::thread::sleep(STOP_TIMEOUT);
             if !signals.polite.load(Ordering::SeqCst) {
                 signals.end(number);
             }

@@ -39,8 +39,8 @@ pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()>
     let best = trainer
         .best()
         .map_or(String::new(), |(loss, step)| format!(", validation loss {loss:.4} at step {step}"));
-    let told = dir.display();
-    out::result(&format!("{told} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
+    let name = dir.display();
+    out::result(&format!("{name} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
     let (program, dir, more) = (shell::program(), shell::path(dir), steps.saturating_mul(2));
     out::result(&format!("train more steps with: {program} train --resume {dir} --steps {more}"))
 }

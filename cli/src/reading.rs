@@ -4,11 +4,11 @@ use crate::context::{Context, Reading};
 use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::human;
-use netcl::train::data::{Progress, Stage};
+use netcl::train::data::{DataProgress, Stage};
 use std::time::{Duration, Instant};
 
 /// Shorter work shows no bar.
-const QUIET: Duration = Duration::from_millis(400);
+const MIN_TIME_FOR_BAR: Duration = Duration::from_millis(400);
 /// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
@@ -30,7 +30,7 @@ impl<'a> ReadingBar<'a> {
     }
 
     /// Shows progress; returns false after a signal. After the final event, a signal only requests a stop, because a run is written from then on.
-    pub fn show(&mut self, p: &Progress) -> bool {
+    pub fn show(&mut self, p: &DataProgress) -> bool {
         if p.stage == Stage::Done {
             self.clear();
             return self.context.polite();
@@ -40,7 +40,7 @@ impl<'a> ReadingBar<'a> {
             (self.stage, self.began, self.printed) = (Some(p.stage), Instant::now(), Instant::now());
         }
         let taken = self.began.elapsed();
-        if taken >= QUIET {
+        if taken >= MIN_TIME_FOR_BAR {
             let line = line(p, taken);
             if self.context.live() {
                 self.bar(p.total).set_message(line);
@@ -79,11 +79,11 @@ impl Drop for ReadingBar<'_> {
 }
 
 /// Returns the average speed over the whole time.
-fn speed(p: &Progress, taken: Duration) -> String {
+fn speed(p: &DataProgress, taken: Duration) -> String {
     format!("{:.1} MB/s", p.done as f64 / 1e6 / taken.as_secs_f64().max(1e-9))
 }
 
-fn line(p: &Progress, taken: Duration) -> String {
+fn line(p: &DataProgress, taken: Duration) -> String {
     if p.stage == Stage::Kernels {
         return format!("{}: {} of {}", p.stage.name(), p.done, p.total);
     }
@@ -92,7 +92,7 @@ fn line(p: &Progress, taken: Duration) -> String {
     format!("{} {done} of {total}, {}{tokens}", p.stage.name(), speed(p, taken))
 }
 
-fn line_done(p: &Progress, taken: Duration) -> String {
+fn line_done(p: &DataProgress, taken: Duration) -> String {
     format!(
         "{} tokens from {} of text in {:.1} s, {}",
         p.tokens,
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn lines_say_what_how_far_and_how_fast() {
-        let p = Progress { stage: Stage::Tokenizing, done: 30 << 20, total: 60 << 20, tokens: 7 };
+        let p = DataProgress { stage: Stage::Tokenizing, done: 30 << 20, total: 60 << 20, tokens: 7 };
         let text = line(&p, Duration::from_secs(3));
         assert_eq!(text, "tokenizing 30.0 MiB of 60.0 MiB, 10.5 MB/s, 7 tokens");
-        let kernels = Progress { stage: Stage::Kernels, done: 3, total: 40, tokens: 0 };
+        let kernels = DataProgress { stage: Stage::Kernels, done: 3, total: 40, tokens: 0 };
         assert_eq!(line(&kernels, Duration::from_secs(3)), "compiling kernels: 3 of 40");
-        let text = line_done(&Progress { done: 60 << 20, ..p }, Duration::from_secs(6));
+        let text = line_done(&DataProgress { done: 60 << 20, ..p }, Duration::from_secs(6));
         assert_eq!(text, "7 tokens from 60.0 MiB of text in 6.0 s, 10.5 MB/s");
     }
 }

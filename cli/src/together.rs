@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use netcl::device::{ErrorKind, counted};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
-    CacheType, EngineOptions, Event, Job, Loading, MOST_DRAFTED, Options, RequestId, Speculation, Usage,
+    CacheType, EngineOptions, Event, Job, Loading, MAX_DRAFTED, Options, RequestId, Speculation, Usage,
 };
 use netcl::llm::sampler::Finish;
 use netcl::prelude::*;
@@ -29,7 +29,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "MODEL|ngram")]
     draft: Option<String>,
     /// Maximum number of proposed tokens per step
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=MOST_DRAFTED as i64))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=MAX_DRAFTED as i64))]
     draft_max: u8,
 }
 
@@ -144,7 +144,7 @@ impl EngineArgs {
 fn room(jobs: &[Job], options: EngineOptions, context: usize) -> usize {
     let length = |job: &Job| {
         let end = job.request.max.map_or(context, |max| job.prompt.len().saturating_add(max));
-        end.saturating_add(MOST_DRAFTED).min(context) + 2 * options.page
+        end.saturating_add(MAX_DRAFTED).min(context) + 2 * options.page
     };
     let mut lengths: Vec<usize> = jobs.iter().map(length).collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
@@ -153,7 +153,7 @@ fn room(jobs: &[Job], options: EngineOptions, context: usize) -> usize {
 
 impl Together {
     /// Reports counts and speeds of all texts.
-    pub fn told(&self, draft: Option<&str>) -> String {
+    pub fn summary(&self, draft: Option<&str>) -> String {
         let usage = || self.texts.iter().filter_map(|text| text.end.as_ref()).map(|(_, usage)| usage);
         let sum = |of: fn(&Usage) -> usize| usage().map(of).sum::<usize>();
         let (made, reused, preempted) = (sum(|u| u.made), sum(|u| u.reused), sum(|u| u.preempted));
@@ -195,7 +195,7 @@ mod tests {
         let text = || Made { end: Some((Finish::Length, usage)), ..Made::default() };
         let together = Together { texts: vec![text(), text()], seconds: 2.0 };
         assert_eq!(
-            together.told(Some("ngram")),
+            together.summary(Some("ngram")),
             "prompts: 14 tokens, 8 of them shared; texts: 20 tokens in 2.00 s, 10.0 tokens/s; \
              ngram: 12 of 16 proposed tokens accepted, 75 %"
         );

@@ -135,7 +135,7 @@ fn texts_of_ones_own_are_scored_and_mistakes_named() {
     let found = json(&checkpoint, &["--data", &shard.display().to_string()]);
     assert!(found["tokens"] == 49 && found["bits_per_byte"].is_null(), "{found}");
     let (code, _, errors) = eval(&checkpoint, &["--data", &data.display().to_string()]);
-    assert!(code != 0 && errors.contains("has no tokenizer.json"), "{errors}");
+    assert!(code != 0 && errors.contains("does not have a tokenizer.json"), "{errors}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

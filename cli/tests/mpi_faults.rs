@@ -11,12 +11,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time after which a test considers ranks hung.
-const LONG: Duration = Duration::from_secs(120);
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !there() {
-        assert!(begun.elapsed() < LONG, "{what}");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

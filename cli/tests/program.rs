@@ -370,7 +370,7 @@ fn the_memory_of_a_step_is_explained() {
     }
     let kept = std::fs::read_to_string(dir.join("run/config.toml")).unwrap();
     assert!(kept.contains("graph = \"on\"") && kept.contains("recompute = \"gelu\""), "{kept}");
-    // If there is no table, the reason is printed.
+    // Without a table, the reason is printed.
     for (run_name, flags, why) in [
         ("eager", "--graph off", "with --graph off no step is captured"),
         ("checked", "--detect-anomaly", "with --detect-anomaly no step is captured"),

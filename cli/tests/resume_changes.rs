@@ -1,4 +1,4 @@
-//! What `--resume` may change, what it refuses, and that a run folder stays complete.
+//! The settings that `--resume` may change or refuses, and the completeness of run folders.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;

@@ -217,7 +217,7 @@ fn what_is_served_all_the_same_is_said() {
     let refused =
         post(&url, "/v1/chat/completions", "", r#"{"messages": [{"role": "user", "content": "a"}]}"#);
     assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("no tokenizer"), "{refused}");
-    assert!(stopped(child).contains("has no tokenizer"));
+    assert!(stopped(child).contains("does not have a tokenizer"));
     std::fs::remove_dir_all(model).unwrap();
 }
 
@@ -282,7 +282,7 @@ fn official_clients_are_answered() {
     let python = named.unwrap_or_else(|_| "python3".into());
     if !Command::new(&python).args(["-c", "import openai"]).output().is_ok_and(|out| out.status.success()) {
         println!(
-            "skipped: {python} has no openai; NETCL_CLIENTS=$(tools/serve_python.sh) names one that has"
+            "skipped: {python} does not have openai; NETCL_CLIENTS=$(tools/serve_python.sh) names one that does"
         );
         return;
     }

@@ -13,7 +13,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Returns the arguments of a run on `devices` instead of one device.
-fn among(data: &Path, out: &Path, steps: u32, devices: &[&str]) -> Vec<String> {
+fn train_on(data: &Path, out: &Path, steps: u32, devices: &[&str]) -> Vec<String> {
     let mut args = tiny_run(data, out, steps);
     let at = args.iter().position(|a| a == "--device").unwrap();
     args.splice(at..at + 2, ["--devices".to_owned(), devices.join(",")]);
@@ -75,7 +75,7 @@ fn three_vendors_train_one_model() {
     let [one, three] = ["one", "three"].map(|name| dir.join(name));
     done(netcl().args(tiny_run(&data, &one, 12)));
     let devices = ["pocl:0", "intel:0", "sim"];
-    let run = among(&data, &three, 12, &devices);
+    let run = train_on(&data, &three, 12, &devices);
     let (out, _) = done(netcl().args(run).arg("--json").env("OCL_ICD_VENDORS", &vendors));
     let summary: Value = serde_json::from_str(out.trim()).unwrap();
     assert_eq!(summary["devices"], 3);
@@ -87,7 +87,7 @@ fn three_vendors_train_one_model() {
     let [whole, half] = ["whole", "half"].map(|name| dir.join(name));
     let equal = words("--schedule constant --shares equal --checkpoint-every 6");
     for (out, steps) in [(&whole, 12), (&half, 6)] {
-        let run = [among(&data, out, steps, &devices), equal.clone()].concat();
+        let run = [train_on(&data, out, steps, &devices), equal.clone()].concat();
         done(netcl().args(run).env("OCL_ICD_VENDORS", &vendors));
     }
     let more = words("train --steps 12 --shares equal --devices pocl:0,intel:0,sim --resume");
@@ -108,7 +108,7 @@ fn a_device_that_runs_out_of_memory_takes_fewer_rows() {
     let mut found_by_steps = 0;
     for memory in ["52000000", "44000000"] {
         let out = dir.join(memory);
-        let run = [among(&data, &out, 3, &[&device(), "sim"]), larger.clone()].concat();
+        let run = [train_on(&data, &out, 3, &[&device(), "sim"]), larger.clone()].concat();
         let (_, err) = done(netcl().args(run).env("NETCL_SIM_MEMORY", memory));
         assert!(err.contains("rows of a batch per rank, by available memory"), "{err}");
         found_by_steps += usize::from(err.contains("out of device memory"));
@@ -124,7 +124,7 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     let data = dir.join("text.txt");
     write_text(&data);
     let out = dir.join("run");
-    let mut args = among(&data, &out, 8, &[&device(), "sim"]);
+    let mut args = train_on(&data, &out, 8, &[&device(), "sim"]);
     args.extend(words("--width 64 --context 64 --batch 16 --eval-every 0"));
     // Enough for the weights and the optimizer, but not for a step with any tried number of rows.
     let output = netcl().args(args).env("NETCL_SIM_MEMORY", "5000000").output().unwrap();
@@ -153,12 +153,12 @@ fn an_elastic_run_goes_on_with_other_devices() {
     done(netcl().args(tiny_run(&data, &whole, 24)).args(rate));
     let name = device();
     for (steps, n) in [(8, 2), (16, 3), (20, 1), (24, 2)] {
-        let run = among(&data, &out, steps, &vec![name.as_str(); n]);
+        let run = train_on(&data, &out, steps, &vec![name.as_str(); n]);
         done(netcl().args(run).args(rate).arg("--elastic"));
         assert_eq!(losses(&out).len(), steps as usize);
     }
     close(&losses(&out), &losses(&whole));
-    let (said, _) = done(netcl().args(among(&data, &out, 24, &[&name])).args(rate).arg("--elastic"));
+    let (said, _) = done(netcl().args(train_on(&data, &out, 24, &[&name])).args(rate).arg("--elastic"));
     assert!(said.contains("is finished"), "{said}");
     // Without the flag, a folder with a run is refused; without a folder, the flag is refused.
     let refused = netcl().args(tiny_run(&data, &out, 24)).output().unwrap();
@@ -175,7 +175,7 @@ fn ranks_tell_their_share_speed_and_waiting() {
     write_text(&data);
     let out = dir.join("run");
     let name = device();
-    let run = among(&data, &out, 16, &[&name, &name]);
+    let run = train_on(&data, &out, 16, &[&name, &name]);
     let (said, err) = done(netcl().args(&run).args(words("--json --sample-every 8")));
     assert!(err.contains("device 2 ranks (0 ") && err.contains(" tok/s on 2 devices"), "{err}");
     assert_eq!(err.matches(": sample").count(), 2, "only the first rank writes: {err}");
@@ -230,7 +230,7 @@ fn a_pipeline_of_unlike_devices_trains_one_model() {
     let [one, two] = ["one", "two"].map(|name| dir.join(name));
     let more = words("--warmup 1 --layers 3 --grad-accum 2 --width 16 --context 8 --batch 2");
     done(netcl().args([tiny_run(&data, &one, 4), more.clone()].concat()));
-    let run = [among(&data, &two, 4, &[&device(), "sim"]), more, words("--pipeline 2")].concat();
+    let run = [train_on(&data, &two, 4, &[&device(), "sim"]), more, words("--pipeline 2")].concat();
     let (out, err) = done(netcl().args(&run).arg("--json"));
     close(&losses(&two), &losses(&one));
     let summary: Value = serde_json::from_str(out.trim()).unwrap();
@@ -240,8 +240,9 @@ fn a_pipeline_of_unlike_devices_trains_one_model() {
     // Two micro-batches fill two stages; one does not.
     assert!(!err.contains("fewer micro-batches than stages"), "{err}");
     let mut refused = netcl();
-    refused
-        .args([among(&data, &dir.join("three"), 4, &["sim", "sim", "sim"]), words("--pipeline 2")].concat());
+    refused.args(
+        [train_on(&data, &dir.join("three"), 4, &["sim", "sim", "sim"]), words("--pipeline 2")].concat(),
+    );
     let output = refused.output().unwrap();
     let (_, err) = texts(&output);
     assert!(!output.status.success() && err.contains("--pipeline 2"), "{err}");

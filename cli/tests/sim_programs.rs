@@ -22,10 +22,10 @@ fn aethercl() -> Option<(PathBuf, PathBuf)> {
 }
 
 /// Exit code and report.
-type Told = (Option<i32>, Value);
+type ExitAndReport = (Option<i32>, Value);
 
 /// Runs one kernel in both programs: `netcl sim run`, then `aethercl run`.
-fn both(name: &str, kernel: &str, items: &str, options: &[&str]) -> Option<[Told; 2]> {
+fn both(name: &str, kernel: &str, items: &str, options: &[&str]) -> Option<[ExitAndReport; 2]> {
     let Some((program, library)) = aethercl() else {
         eprintln!("skipped: the program aethercl is not built");
         return None;

@@ -103,11 +103,11 @@ fn speeds_are_tokens_over_time() {
     let number = |v: &Value, key: &str| v[key].as_f64().unwrap_or_else(|| panic!("{key} is missing in {v}"));
     let last = steps.last().unwrap();
     let whole = number(last, "tokens") / number(last, "elapsed");
-    let told = number(&summary, "tokens_per_s");
-    assert!((told / whole - 1.0).abs() < 1e-6, "{told} reported, {whole} over all");
+    let reported = number(&summary, "tokens_per_s");
+    assert!((reported / whole - 1.0).abs() < 1e-6, "{reported} reported, {whole} over all");
     assert!(
         number(&summary, "seconds") >= number(last, "elapsed")
-            && told * number(&summary, "seconds") >= 60.0 * 64.0
+            && reported * number(&summary, "seconds") >= 60.0 * 64.0
     );
     for (i, step) in steps.iter().enumerate() {
         // No window is faster than its tokens divided by the time from its first step, or an earlier one, to this step.

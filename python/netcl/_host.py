@@ -64,7 +64,7 @@ def array(self: Tensor, dtype: Any = None, copy: Optional[bool] = None) -> "np.n
 def buffer(self: Tensor, flags: int = 0) -> memoryview:
     """Implements the buffer protocol of Python 3.12: returns a copy of the elements."""
     if self.dtype.name == "bfloat16":
-        raise BufferError("the buffer protocol has no format for bfloat16; convert with .to(netcl.float32)")
+        raise BufferError("the buffer protocol does not have a format for bfloat16; convert with .to(netcl.float32)")
     flat = memoryview(self._bytes())
     code = CODES[self.dtype.name]
     if 0 in self.shape or code == "e" or self.dtype is bool_:

@@ -104,7 +104,7 @@ class Kernel:
         self.inputs = [p for p in self.parameters if p.kind == "read"]
         self.outputs = [p for p in self.parameters if p.kind == "write"]
         if not self.outputs:
-            raise FormatError(f"kernel {self.entry}: every pointer is const, so there is no result")
+            raise FormatError(f"kernel {self.entry}: every pointer is const, so the kernel does not have a result")
         self._text = KernelText(self.entry, source)
 
     def _size(self, given: Any, values: Mapping[str, Any]) -> Any:

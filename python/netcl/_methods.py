@@ -123,7 +123,7 @@ def min_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 
 
 def prod(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
-    """Computes the product over axes [default: all]. It has no gradient."""
+    """Computes the product over axes [default: all]. It does not have a gradient."""
     return fold_axes("prod", _ungraded("prod", self), _axes(self, axis, dim), _kept(keepdim, keepdims, False))
 
 
@@ -139,7 +139,7 @@ def all_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 
 def _ungraded(name: str, x: Tensor) -> Tensor:
     if x.requires_grad and is_recording():
-        raise UnsupportedError(f"{name} has no gradient; call it on x.detach()")
+        raise UnsupportedError(f"{name} does not have a gradient; call it on x.detach()")
     return x
 
 

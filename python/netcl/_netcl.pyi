@@ -286,7 +286,7 @@ class Tensor:
     def sum_to(self, shape: _Ints) -> Tensor:
         """Sums over the axes that broadcasting from `shape` added or repeated."""
     def layer_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
-        """Layer normalization over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type."""
+        """Layer normalization over the last axis (Ba, Kiros and Hinton 2016). Takes x `(.., N)`, gamma `(N)` and beta `(N)`. Returns `(x - mean) / sqrt(variance + eps) * gamma + beta`. Sums are f32 for every type."""
     def rms_norm(self, gamma: Tensor, eps: _Number = 1e-05) -> Tensor:
         """Root-mean-square normalization over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`."""
     def residual_layer_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor]:
@@ -316,7 +316,7 @@ class Tensor:
     def chunk(self, count: int, axis: int = 0) -> Tuple[Tensor, ...]:
         """`count` views of equal length along an axis."""
     def topk(self, k: int) -> Tuple[Tensor, Tensor]:
-        """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first, and among equal elements the lowest index first; a NaN is larger than any number. The gradient of a value flows to its element."""
+        """The k largest elements of the last axis and their indices, u32, both `(.., k)`. The largest is first. Equal elements are in the order of their indices. A NaN is larger than any number. The gradient of a value flows to its element."""
     def sort(self, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
         """Sorts the elements of an axis; also returns their indices, u32. Equal elements keep their order, also with `descending`; a NaN is larger than any number."""
     def cumsum(self, axis: int = -1) -> Tensor:
@@ -326,11 +326,11 @@ class Tensor:
     def scatter(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
         """x with elements replaced by index along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, from the last position that names the element. An invalid index changes nothing."""
     def scatter_add(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
-        """x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of positions, so the bits are always the same. An invalid index adds nothing."""
+        """x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`. Sums are f32, in the order of positions, so the bits are always the same. An invalid index adds nothing."""
     def multinomial(self, samples: int, seed: Optional[int] = None, offset: int = 0) -> Tensor:
         """Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is proportional to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
     def choose(self, rules: Tensor, words: Tensor, state: Tensor, *, bias: Optional[Tensor] = None, candidates: int, advance: bool = True) -> Tensor:
-        """Samples the next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state of the engine, which `advance` updates; `bias` `(V)` f32 is added to the logits. No gradient."""
+        """Samples the next token of each of B texts from logits `(B, V)`. Returns u32 `(B)`. The inputs are the engine's sampling rules, random words `(R, B)` and decoding state, which `advance` updates. `bias` `(V)` f32 is added to the logits. No gradient."""
     def dropout(self, probability: _Number = 0.5, seed: Optional[int] = None, offset: int = 0) -> Tensor:
         """Sets elements to 0 with a given probability, and scales the others to keep the mean (Srivastava et al. 2014). The backward draws the same mask again."""
     def attention(self, k: Tensor, v: Tensor, causal: bool = False, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, dropout: _Number = 0.0, seed: Optional[int] = None, offset: int = 0) -> Tensor:
@@ -338,11 +338,11 @@ class Tensor:
     def attention_qkv(self, heads: int, kv_heads: Optional[int] = None, causal: bool = False, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, dropout: _Number = 0.0, seed: Optional[int] = None, offset: int = 0) -> Tensor:
         """attention of a packed projection: qkv `(B, T, (H + 2 KH) D)` with H query heads, KH key heads and KH value heads → `(B, T, H D)`. KH is H by default. Nothing is copied."""
     def decode_attention(self, cache: Tensor, position: Tensor, *, cosines: Optional[Tensor] = None, sines: Optional[Tensor] = None, query: Optional[Tensor] = None, key: Optional[Tensor] = None, pages: Optional[Tensor] = None, heads: int, kv_heads: Optional[int] = None, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, eps: _Number = 1e-06, unit_offset: bool = False) -> Tensor:
-        """A decoding step: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalized before that, and with `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient."""
+        """A decoding step. Takes qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, and a cache of keys and values `(B, S, 2 KH, D)`. Returns `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and `sines` queries and keys are rotated. With `query` and `key` `(D)` their heads are normalized before that. With `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient."""
     def decode_embedding(self, ids: Tensor, positions: Optional[Tensor] = None, position: Optional[Tensor] = None, scale: _Number = 1.0) -> Tensor:
-        """Embeddings of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` `(P, C)` are position embeddings and `position`, u32 `(1)` or `(B)`, the number of earlier tokens. No gradient."""
+        """Embeddings of new tokens. Takes table `(V, C)` and ids `(B, T)`. Returns `scale * table[ids] + positions[position + t]` `(B, T, C)`. `positions` `(P, C)` are position embeddings, and `position`, u32 `(1)` or `(B)`, is the number of earlier tokens. No gradient."""
     def cache_append(self, cache: Tensor, pages: Tensor, first: int) -> Tensor:
-        """Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text, whose pages, u32 `(M)`, are in a cache `(P, page, 2 KH, D)`, and returns the cache. No gradient."""
+        """Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text and returns the cache. The text's pages, u32 `(M)`, are in a cache `(P, page, 2 KH, D)`. No gradient."""
     def cache_gather(self, pages: Tensor, first: int, count: int, size: int, dtype: _DTypeLike) -> Tensor:
         """Rows `first..first + count` of a text `(count, 2 KH, D)` from its pages in a cache, in `dtype`; heads have `size` elements. No gradient."""
     def rope(self, cosines: Tensor, sines: Tensor, heads: int, size: int) -> Tensor:
@@ -354,7 +354,7 @@ class Tensor:
     def balance_loss(self, k: int) -> Tensor:
         """The loss that balances the load of experts (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an f32 scalar, which is k if all experts are equally busy."""
     def experts(self, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, gate: Literal["silu", "gelu_tanh", "gelu", "relu"] = "silu") -> Tensor:
-        """The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their stacked gate and value maps (E, 2H, C) and down maps (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`."""
+        """The experts of a sparse mixture. Takes x `(.., C)`, ids and weights `(.., K)` of a token's experts, stacked gate and value maps (E, 2H, C), and down maps (E, C, H). Returns `Σ weight * down(act(gate x) * up x)` `(.., C)`."""
     def linear(self, w: Tensor, bias: Optional[Tensor] = None) -> Tensor:
         """Linear map: x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`."""
     def conv2d(self, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1) -> Tensor:
@@ -372,7 +372,7 @@ class Tensor:
     def adaptive_avg_pool2d(self, output: _Ints) -> Tensor:
         """Means of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`."""
     def batch_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05, activation: Literal["none", "relu", "relu6"] = "none") -> Tuple[Tensor, Tensor, Tensor]:
-        """Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; also returns the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
+        """Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`. Also returns the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
     def batch_norm_inference(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
         """Batch normalization by given means and variances `(C)` of the channels, f32, for inference."""
     def group_norm(self, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
@@ -404,7 +404,7 @@ class Tensor:
     def triu(self, diagonal: int = 0) -> Tensor:
         """The upper triangle of the last two axes: 0 where `column < row + diagonal`."""
     def interpolate(self, size: _Ints, mode: Literal["nearest", "bilinear"] = "nearest", align_corners: bool = False) -> Tensor:
-        """Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis; with `align_corners` pixels are the corners of a grid."""
+        """Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis. With `align_corners`, pixels are the corners of a grid."""
     def mse_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
         """`(x - target)²`: the mean, the sum, or each element's."""
     def l1_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:

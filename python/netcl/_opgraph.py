@@ -26,7 +26,7 @@ class Form(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory use of a graph in bytes. As text, it is a table with one line per buffer."""
+    """Memory use of a graph in bytes. Its text form is a table with one line per buffer."""
 
     text: str
     planned: int

@@ -42,7 +42,7 @@ class Optimizer:
         self._update = Update(rule, [(g["params"], g["weight_decay"], g["lr_scale"]) for g in groups], hyper)
 
     def step(self) -> None:
-        """Runs one step with the learning rate ``lr``. If a parameter has no gradient, the step raises an error that names it and changes nothing."""
+        """Runs one step with the learning rate ``lr``. If a parameter lacks a gradient, the step raises an error that names it and changes nothing."""
         if state.capturing:
             state.capturing[-1].optimizers.append(self)
             self._update.apply()

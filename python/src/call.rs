@@ -4,7 +4,7 @@ use crate::convert::{Ints, dtype, dtype_name};
 use crate::edge::{raised, run};
 use crate::tensor::PyTensor;
 use netcl::prelude::Tensor;
-use netcl::tensor::ops::call::{Arity, Call, Kind, Value};
+use netcl::tensor::ops::call::{Arity, AttributeKind, Call, Value};
 use netcl::tensor::ops::{calls, find};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -17,17 +17,17 @@ pub struct PyOp {
 }
 
 /// Converts a Python argument to an attribute's value.
-fn value(call: &Call, name: &str, kind: Kind, given: &Bound<'_, PyAny>) -> PyResult<Value> {
+fn value(call: &Call, name: &str, kind: AttributeKind, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if given.is_none() {
         return Ok(Value::None);
     }
     let read = match kind {
-        Kind::Float => given.extract().map(Value::Float),
-        Kind::Int | Kind::Seed => given.extract().map(Value::Int),
-        Kind::Bool => given.extract().map(Value::Bool),
-        Kind::Ints => given.extract().map(|Ints(numbers)| Value::Ints(numbers)),
-        Kind::Choice(_) | Kind::Text => given.extract().map(Value::Text),
-        Kind::DType => dtype(given).map(Value::DType),
+        AttributeKind::Float => given.extract().map(Value::Float),
+        AttributeKind::Int | AttributeKind::Seed => given.extract().map(Value::Int),
+        AttributeKind::Bool => given.extract().map(Value::Bool),
+        AttributeKind::Ints => given.extract().map(|Ints(numbers)| Value::Ints(numbers)),
+        AttributeKind::Choice(_) | AttributeKind::Text => given.extract().map(Value::Text),
+        AttributeKind::DType => dtype(given).map(Value::DType),
     };
     read.map_err(|e| PyTypeError::new_err(format!("{}: attribute {name}: {e}", call.name)))
 }
@@ -108,14 +108,14 @@ impl PyOp {
         let out = PyList::empty(py);
         for a in &self.call.attributes {
             let (kind, names): (&str, &[&str]) = match a.kind {
-                Kind::Float => ("float", &[]),
-                Kind::Int => ("int", &[]),
-                Kind::Seed => ("seed", &[]),
-                Kind::Bool => ("bool", &[]),
-                Kind::Ints => ("ints", &[]),
-                Kind::Text => ("text", &[]),
-                Kind::DType => ("dtype", &[]),
-                Kind::Choice(names) => ("choice", names),
+                AttributeKind::Float => ("float", &[]),
+                AttributeKind::Int => ("int", &[]),
+                AttributeKind::Seed => ("seed", &[]),
+                AttributeKind::Bool => ("bool", &[]),
+                AttributeKind::Ints => ("ints", &[]),
+                AttributeKind::Text => ("text", &[]),
+                AttributeKind::DType => ("dtype", &[]),
+                AttributeKind::Choice(names) => ("choice", names),
             };
             let default = match &a.default {
                 None | Some(Value::None) => py.None().into_bound(py),

@@ -33,7 +33,8 @@ fn evaluate(
     made.map(PyTensor::from)
 }
 
-/// Reduces over the given axes, or over all axes: `sum`, `prod`, `max`, `min`, `any` or `all`, in the elements' own type. Has no gradient.
+/// Reduces over the given axes, or over all axes: `sum`, `prod`, `max`, `min`, `any` or `all`, in the elements' own type. It does not have a
+/// gradient.
 #[pyfunction]
 fn fold_axes(
     py: Python<'_>,

@@ -416,7 +416,7 @@ fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
     let (sizes, steps) = (y.dims().to_vec(), y.layout().strides.clone());
     let dims: Vec<usize> = from.iter().map(|a| a.map_or(1, |a| sizes[a])).collect();
     let strides = from.iter().map(|a| a.map_or(0, |a| steps[a])).collect();
-    Ok((y.seen_as(dims, strides)?, reversed))
+    Ok((y.as_strided(dims, strides)?, reversed))
 }
 
 /// Computes `x[index] = values`.

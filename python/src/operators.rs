@@ -1,7 +1,7 @@
 //! Arithmetic and comparisons of tensors with tensors, whose shapes are broadcast, and with numbers.
 //!
 //! Types are promoted as in PyTorch. A mask takes the other operand's type, an integer becomes a float next to a float, and a number takes
-//! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 have no common type.
+//! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 do not have a common type.
 
 use crate::edge::run;
 use crate::tensor::PyTensor;
@@ -73,9 +73,9 @@ fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     match (weight(from), weight(to)) {
         (a_weight, b_weight) if a_weight < b_weight => Ok((a.to_dtype(to)?, b.clone())),
         (a_weight, b_weight) if a_weight > b_weight => Ok((a.clone(), b.to_dtype(from)?)),
-        _ => {
-            Err(Error::dtype(format!("{from} and {to} have no type in common; convert one with .to(dtype)")))
-        }
+        _ => Err(Error::dtype(format!(
+            "{from} and {to} do not have a common type; convert one with .to(dtype)"
+        ))),
     }
 }
 
@@ -177,7 +177,7 @@ fn power(x: &Tensor, s: f32) -> Result<Tensor> {
     if s == 2.0 { x.square() } else { x.pow_scalar(s) }
 }
 
-/// Evaluates an expression off the tape: a step function has no useful gradient.
+/// Evaluates an expression off the tape: a step function does not have a useful gradient.
 fn floats(expression: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     map_typed(expression, &[a, b], &[], &a.shape().broadcast(b.shape(), "operator")?, a.dtype())
 }

@@ -5,7 +5,7 @@ use crate::device::{DeviceLike, PyDevice};
 use crate::edge::{keep_exception, run, wait};
 use crate::tensor::PyTensor;
 use netcl::prelude::{Error, Result, Tensor};
-use netcl::tensor::opgraph::spec::{Form, Size};
+use netcl::tensor::opgraph::spec::{Size, ValueType};
 use netcl::tensor::opgraph::{Memory, OpGraph, read_spec};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -26,7 +26,7 @@ enum SizeOf {
     Rows(String),
 }
 
-fn described(name: String, form: &Form) -> Described {
+fn described(name: String, form: &ValueType) -> Described {
     let size = |size: &Size| match size {
         Size::Fixed(n) => SizeOf::Fixed(*n),
         Size::Rows(_) => SizeOf::Rows(size.to_string()),

@@ -10,7 +10,7 @@ use crate::tensor::PyTensor;
 use netcl::model::checkpoint::Planned;
 use netcl::prelude::{Device, Error, Result};
 use netcl::train::config::{Overlay, TrainConfig};
-use netcl::train::data::Progress;
+use netcl::train::data::DataProgress;
 use netcl::train::evaluate::Score;
 use netcl::train::run::{RunFolder, StepMetrics};
 use netcl::train::{Observer, Outcome, RunInfo, Trainer};
@@ -56,14 +56,14 @@ fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device
 }
 
 /// Reports the events of a run to Python. `tell` is called with the event's name and its values as JSON. If it returns true, the run ends.
-struct Teller {
+struct EventReporter {
     tell: Option<Py<PyAny>>,
     /// Whether the run must end. `exception` is the reason, if a callback or a signal raised one.
     stop: bool,
     exception: Option<PyErr>,
 }
 
-impl Teller {
+impl EventReporter {
     fn call(&mut self, name: &str, values: &Value) {
         let Some(tell) = &self.tell else { return };
         let asked = Python::attach(|py| tell.call1(py, (name, values.to_string()))?.is_truthy(py));
@@ -86,7 +86,7 @@ impl Teller {
     }
 }
 
-impl Observer for Teller {
+impl Observer for EventReporter {
     fn started(&mut self, info: &RunInfo) {
         let values = json!({
             "parameters": info.parameters, "vocab": info.vocab, "known": info.known, "train_tokens": info.tokens[0],
@@ -149,7 +149,7 @@ impl PyTraining {
         let given = overlay(settings).map_err(|e| raised(py, &e))?;
         let trainer = run(py, || {
             let mut exception = None;
-            let mut watch = |_: &Progress| match Python::attach(|py| py.check_signals()) {
+            let mut watch = |_: &DataProgress| match Python::attach(|py| py.check_signals()) {
                 Ok(()) => true,
                 Err(e) => {
                     exception = Some(e);
@@ -190,16 +190,16 @@ impl PyTraining {
     /// with a checkpoint.
     #[pyo3(signature = (tell=None, detect_anomaly=false))]
     fn run(&self, py: Python<'_>, tell: Option<Py<PyAny>>, detect_anomaly: bool) -> PyResult<&'static str> {
-        let mut teller = Teller { tell, stop: false, exception: None };
+        let mut reporter = EventReporter { tell, stop: false, exception: None };
         let outcome = run(py, || {
             self.with(|trainer| {
                 if detect_anomaly {
                     trainer.detect_anomaly(true);
                 }
-                trainer.run(&mut teller)
+                trainer.run(&mut reporter)
             })
         });
-        if let Some(exception) = teller.exception {
+        if let Some(exception) = reporter.exception {
             return Err(exception);
         }
         Ok(match outcome? {

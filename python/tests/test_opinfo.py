@@ -12,7 +12,7 @@ import netcl as nc
 import opinfo_map
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed, so its OpInfo samples are not run")
-methods = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="this PyTorch has no OpInfo")
+methods = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="this PyTorch does not have OpInfo")
 
 INFOS = {(info.name, info.variant_test_name): info for info in methods.op_db}
 

@@ -4,7 +4,7 @@ use super::readers::Reader;
 use super::seeds::decoder;
 use netcl::llm::engine::Options;
 use netcl::llm::gguf::Gguf;
-use netcl::llm::model::{self, Mix, Source, Target, convert};
+use netcl::llm::model::{self, Mix, OutputFormat, Source, convert};
 use netcl::llm::sampler::Sampler;
 use netcl::llm::{LoadedModel, Tokenizer};
 use netcl::model::checkpoint::{Checkpoint, FileDtype, Rng, State, Store, TensorData};
@@ -33,8 +33,8 @@ const TOKENS: usize = 40;
 /// Converts a folder's model to a GGUF file.
 fn file_of(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("made.gguf");
-    let options = model::Options { mix: Mix::named("f32")?, importance: None };
-    convert(&Source::open(folder)?, &path, Target::Gguf, &options, &mut |_| Ok(()))?;
+    let options = model::WriteOptions { mix: Mix::named("f32")?, importance: None };
+    convert(&Source::open(folder)?, &path, OutputFormat::Gguf, &options, &mut |_| Ok(()))?;
     Ok(path)
 }
 

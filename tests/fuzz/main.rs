@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Memory beyond four times the files, for allocators, threads and a template's steps, whatever the files contain.
 const SLACK: u64 = 96 << 20;
 /// Number of cases per reader in the short test.
-const SHORT: u64 = 150;
+const SHORT_TEST_CASES: u64 = 150;
 
 /// Returns all readers.
 fn every() -> impl Iterator<Item = &'static Reader> {
@@ -36,7 +36,7 @@ fn every() -> impl Iterator<Item = &'static Reader> {
 
 /// Results of one reader.
 #[derive(Default)]
-struct Found {
+struct ReaderStats {
     cases: u64,
     refused: u64,
     /// Time including writing the files.
@@ -66,7 +66,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Reads a damaged file. Returns a description of the failure as `Err`.
-fn case(reader: &Reader, seeds: &[PathBuf], at: &Path, number: u64, found: &mut Found) -> Result<(), String> {
+fn case(
+    reader: &Reader,
+    seeds: &[PathBuf],
+    at: &Path,
+    number: u64,
+    found: &mut ReaderStats,
+) -> Result<(), String> {
     let (mut draw, all) = (Draw::new(number), Instant::now());
     let seed = &seeds[draw.below(seeds.len())];
     copy(seed, at);
@@ -111,7 +117,7 @@ fn case(reader: &Reader, seeds: &[PathBuf], at: &Path, number: u64, found: &mut 
     Ok(())
 }
 
-fn told(all: &BTreeMap<&str, Found>) {
+fn print_summary(all: &BTreeMap<&str, ReaderStats>) {
     for (name, found) in all {
         eprintln!(
             "{name}: {} cases in {:.0} s, {} refused, slowest {:.2} s, most memory {} MiB",
@@ -143,14 +149,19 @@ fn damaged_files_are_errors_or_values() {
     let seeds = seeds::all(dir.path());
     let mut all = BTreeMap::new();
     for reader in every() {
-        let found: &mut Found = all.entry(reader.name).or_default();
+        let found: &mut ReaderStats = all.entry(reader.name).or_default();
         let seeds = &seeds[reader.seeds];
-        for number in 0..SHORT {
+        for number in 0..SHORT_TEST_CASES {
             case(reader, seeds, &dir.path().join("case"), number, found).unwrap_or_else(|e| panic!("{e}"));
         }
-        assert!(found.refused > SHORT / 10, "{}: {} of {SHORT} refused", reader.name, found.refused);
+        assert!(
+            found.refused > SHORT_TEST_CASES / 10,
+            "{}: {} of {SHORT_TEST_CASES} refused",
+            reader.name,
+            found.refused
+        );
     }
-    told(&all);
+    print_summary(&all);
 }
 
 /// Undamaged files can be read, so errors are caused by the damage.
@@ -190,7 +201,7 @@ fn damaged_files_for_a_while() {
     let dir = tempfile::tempdir().unwrap();
     let kept = std::env::var_os("NETCL_FUZZ_KEEP").map_or_else(|| dir.path().join("case"), PathBuf::from);
     let seeds = seeds::all(dir.path());
-    let (mut all, mut wrong): (BTreeMap<&str, Found>, Vec<String>) = Default::default();
+    let (mut all, mut wrong): (BTreeMap<&str, ReaderStats>, Vec<String>) = Default::default();
     let (readers, mut told_at) = (chosen(), Instant::now());
     loop {
         // The reader with the least time is next.
@@ -210,10 +221,10 @@ fn damaged_files_for_a_while() {
         }
         if told_at.elapsed() > Duration::from_secs(60) || began.elapsed() > LIMIT {
             told_at = Instant::now();
-            told(&all);
+            print_summary(&all);
         }
         assert!(wrong.len() <= 200, "more than 200 cases failed");
     }
-    told(&all);
+    print_summary(&all);
     assert!(wrong.is_empty(), "{} cases went wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

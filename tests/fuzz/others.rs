@@ -5,7 +5,7 @@ use super::readers::Reader;
 use netcl::tensor::suite::test_device;
 use netcl::tensor::{DType, Device, Error, Result, Settings};
 use netcl::train::config::Overlay;
-use netcl::train::data::Source;
+use netcl::train::data::DataSource;
 use netcl::train::images::classifier::{Classifier, Description};
 use netcl::train::images::data::{Dataset, picture};
 use netcl::train::run::{StepMetrics, read_metrics};
@@ -65,7 +65,7 @@ fn profile(folder: &Path) -> Result<()> {
 
 fn shard(folder: &Path) -> Result<()> {
     let path = folder.join("train.bin");
-    Source::open(&[path])?.into_corpus(None).map(drop)
+    DataSource::open(&[path])?.into_corpus(None).map(drop)
 }
 
 fn settings(folder: &Path) -> Result<()> {

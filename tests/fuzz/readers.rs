@@ -60,7 +60,7 @@ fn adapter(folder: &Path) -> Result<()> {
     for shape in adapters.config(&std::collections::BTreeSet::new()).shapes() {
         let mut values = vec![0.0; shape.count()];
         adapters.merge(&shape, &mut values);
-        let _ = (adapters.beside(&shape), adapters.touches(&shape), adapters.replaces(&shape));
+        let _ = (adapters.combined_product(&shape), adapters.touches(&shape), adapters.replaces(&shape));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Undamaged seed files: created here, and from the test data next to the repository if it exists.
 
 use netcl::llm::gguf::{Gguf, Meta, Plan, Planned};
-use netcl::llm::model::{Mix, Options, Source, Target, convert};
+use netcl::llm::model::{Mix, OutputFormat, Source, WriteOptions, convert};
 use netcl::model::tokenizer::Tokenizer;
 use netcl::tensor::quant::F32;
 use std::collections::BTreeMap;
@@ -119,9 +119,9 @@ fn of_others(dir: &Path) -> Vec<(&'static str, PathBuf)> {
 /// Converts a folder's model to GGUF, with a vocabulary of its size and a template.
 fn gguf(from: &Path, to: &Path) {
     let source = Source::open(from).unwrap();
-    let options = Options { mix: Mix::named("q8_0").unwrap(), importance: None };
+    let options = WriteOptions { mix: Mix::named("q8_0").unwrap(), importance: None };
     let bare = to.with_extension("bare.gguf");
-    convert(&source, &bare, Target::Gguf, &options, &mut |_| Ok(())).unwrap();
+    convert(&source, &bare, OutputFormat::Gguf, &options, &mut |_| Ok(())).unwrap();
     let file = Gguf::open(&bare).unwrap();
     let mut plan = Plan::default();
     for key in file.keys() {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Timeout of ranks that wait for each other.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const RANK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Configures a tiny model on a text that is written to `dir`.
 pub fn tiny(dir: &Path, steps: u64) -> TrainConfig {
@@ -40,7 +40,7 @@ pub fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
     let f = &f;
     std::thread::scope(|scope| {
         let start = |rank: Group| scope.spawn(move || f(&rank));
-        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
+        let threads: Vec<_> = local(n, RANK_TIMEOUT).into_iter().map(start).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     })
 }
@@ -58,7 +58,7 @@ pub fn opened(
         (true, true) => Some(RunFolder::reopen(out)?),
     };
     rank.barrier()?;
-    Trainer::create_among(rank, device, config.clone(), (claim, out, resume), &mut |_| true)
+    Trainer::create_distributed(rank, device, config.clone(), (claim, out, resume), &mut |_| true)
 }
 
 /// Runs the same training on one rank.

@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_void};
 const GRADIENT: &str = "x1 >= 0.0f && x1 < s0 ? exp(x0) - (x1 == x2 ? (FV)(1.0f) : (FV)(0.0f)) : (FV)(0.0f)";
 const PICKED: &str = "x1 == x2 ? -x0 : (FV)(0.0f)";
 /// Largest number of classes: integers up to this value are exact in f32.
-const MOST: usize = 1 << 24;
+const MAX_CLASSES: usize = 1 << 24;
 
 /// Computes the cross entropy and its gradient for each of the B · S rows of log_probs (B, S, V). loss_per_sample (B, S) =
 /// -log_probs[target]. grad_input (B, S, V) = exp(log_probs), minus 1 at the target. target_indices (B, S) is int32. A target outside of
@@ -32,8 +32,8 @@ pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
     flag("execute_cross_entropy_loss_grad_gpu", || {
         let [b, s, v, _] = four([dim_b, dim_s, dim_v, 0])?;
         let n = b.saturating_mul(s);
-        if v > MOST {
-            let message = format!("{v} classes, expected at most {MOST}");
+        if v > MAX_CLASSES {
+            let message = format!("{v} classes, expected at most {MAX_CLASSES}");
             return Err(Failure::new(NetclStatus::Unsupported, message));
         }
         let views = Views::of("log_probs", log_probs)?;

@@ -8,7 +8,7 @@ use netcl::device::Buffer;
 use std::ffi::{c_char, c_int, c_void};
 
 /// Opens the device with this index: the one set by `netcl_driver_device`, or the OpenCL device with that number, starting at 0. If the
-/// number does not exist, the first OpenCL device is opened. If there is no OpenCL device, the simulated GPU is opened. Kernels are built
+/// number does not exist, the first OpenCL device is opened. Without an OpenCL device, the simulated GPU is opened. Kernels are built
 /// at their first use and cached on disk. Call this before all other functions of a GPU. Later calls have no effect.
 ///
 /// Returns 1, or 0 if no device can be opened.

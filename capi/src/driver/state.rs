@@ -26,7 +26,7 @@ fn gpus() -> MutexGuard<'static, Gpus> {
 }
 
 /// Returns the default device name of `gpu_index`: the OpenCL device with that number, the first one if the number does not exist, or the
-/// simulated GPU if there is no OpenCL device.
+/// simulated GPU without an OpenCL device.
 fn default_name(gpu_index: c_int) -> String {
     let count = netcl::device::list(&Settings::from_env()).map_or(0, |devices| devices.len());
     let index = usize::try_from(gpu_index).ok().filter(|index| *index < count).unwrap_or(0);

@@ -1,14 +1,14 @@
 //! Machines, their memory, and commands that move bytes.
 
 use super::state::{
-    Later, MACHINES, Machine, User, aethercl_fence, aethercl_machine, aethercl_trace_callback, level, lock,
-    narrator, profile, tell,
+    DeferredAction, MACHINES, Machine, UserPointer, aethercl_fence, aethercl_machine,
+    aethercl_trace_callback, level, lock, narrator, profile, tell,
 };
 use crate::edge::edge;
 use crate::pointers;
 use crate::status::{Failure, NetclStatus, Result};
 use aethercl::Checks;
-use aethercl::machine::{Callback, Fence, Options, Packet};
+use aethercl::machine::{Callback, Fence, MachineOptions, Packet};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn aethercl_open(
         let name = unsafe { pointers::text_or_none("profile", profile) }?;
         // SAFETY: likewise.
         let given = unsafe { pointers::slice("options", options, usize::from(!options.is_null())) }?;
-        let mut opened = Options { count_all: true, ..Options::default() };
+        let mut opened = MachineOptions { count_all: true, ..MachineOptions::default() };
         let mut checks = Checks::NONE;
         if let [given] = given {
             // SAFETY: likewise.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn aethercl_open(
             checks = Checks::parse(names.unwrap_or("")).map_err(|e| Failure::argument(e.to_string()))?;
             opened.memory = Some(given.memory).filter(|bytes| *bytes > 0);
             opened.timeline = given.timeline != 0;
-            opened.narrator = narrator(level(given.trace_level)?, given.trace, User(given.trace_user));
+            opened.narrator = narrator(level(given.trace_level)?, given.trace, UserPointer(given.trace_user));
         }
         let made = Machine::new(self::profile(name)?, opened, checks);
         // SAFETY: likewise.
@@ -177,7 +177,7 @@ struct Destination {
     to: *mut u8,
     bytes: usize,
     callback: aethercl_read_callback,
-    user: User,
+    user: UserPointer,
 }
 
 // SAFETY: the program does not use the memory until the command is complete; the header requires this.
@@ -212,9 +212,9 @@ pub unsafe fn read_back(
         return Err(Failure::argument("destination is NULL"));
     }
     let mail = Arc::clone(&machine.mail);
-    let destination = Destination { to: to.cast(), bytes, callback, user: User(user) };
+    let destination = Destination { to: to.cast(), bytes, callback, user: UserPointer(user) };
     let arrived: Callback = Box::new(move |done| {
-        let later: Later = Box::new(move || match done.outcome {
+        let later: DeferredAction = Box::new(move || match done.outcome {
             Ok(outcome) => destination.done(NetclStatus::Ok, &outcome.data),
             Err(e) => destination.done(Failure::from(e).status, &[]),
         });

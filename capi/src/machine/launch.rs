@@ -123,7 +123,7 @@ unsafe fn given(
     if program.kernel(kernel).is_none() {
         let names: Vec<&str> = program.kernels().iter().map(|k| k.name.as_str()).collect();
         return Err(Failure::argument(format!(
-            "the program has no kernel {kernel}; its kernels are {}",
+            "the program does not have a kernel {kernel}; its kernels are {}",
             names.join(", ")
         )));
     }

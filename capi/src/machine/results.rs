@@ -227,7 +227,9 @@ pub unsafe extern "C" fn aethercl_timeline(
         let machine = MACHINES.get(machine)?;
         let json = machine.gpu().timeline().map(aethercl::machine::Timeline::json);
         let json = json.ok_or_else(|| {
-            Failure::argument("the machine has no timeline; set aethercl_options.timeline when opening it")
+            Failure::argument(
+                "the machine does not have a timeline; set aethercl_options.timeline when opening it",
+            )
         })?;
         std::fs::write(path, json)
             .map_err(|e| Failure::new(NetclStatus::Io, format!("cannot write {path}: {e}")))

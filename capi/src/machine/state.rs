@@ -4,7 +4,9 @@
 use crate::handles::Table;
 use crate::pointers;
 use crate::status::{Failure, Result};
-use aethercl::machine::{Callback, Completion, Fence, Gpu, GpuError, Narrator, Options, Sink, TraceLevel};
+use aethercl::machine::{
+    Callback, Completion, Fence, Gpu, GpuError, MachineOptions, Narrator, Sink, TraceLevel,
+};
 use aethercl::model::{Estimate, Profile};
 use aethercl::{Checks, Counters, Finding, LaunchOptions};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -24,24 +26,24 @@ pub type aethercl_trace_callback = Option<unsafe extern "C" fn(line: *const c_ch
 
 /// Pointer that a program passes for its callbacks.
 #[derive(Clone, Copy)]
-pub struct User(pub *mut c_void);
+pub struct UserPointer(pub *mut c_void);
 
 // SAFETY: the pointer is only passed back. The header says that callbacks may come from other threads.
-unsafe impl Send for User {}
+unsafe impl Send for UserPointer {}
 
 /// An action that runs after the machine is unlocked.
-pub type Later = Box<dyn FnOnce() + Send>;
+pub type DeferredAction = Box<dyn FnOnce() + Send>;
 
 /// Results of launches: all findings, and the counters of the last launch.
 #[derive(Default)]
-pub struct Left {
-    pub findings: Vec<Arc<Found>>,
+pub struct LaunchResults {
+    pub findings: Vec<Arc<FindingText>>,
     pub printed: String,
     pub last: Option<(Option<Counters>, Option<Arc<Estimate>>)>,
 }
 
 /// A finding with its strings as C strings.
-pub struct Found {
+pub struct FindingText {
     pub finding: Finding,
     pub kernel: CString,
     pub kind: CString,
@@ -49,18 +51,18 @@ pub struct Found {
 }
 
 /// Maximum number of findings that are kept, so that a defect in a loop of launches does not fill the memory.
-const KEPT: usize = 1000;
+const MAX_KEPT_FINDINGS: usize = 1000;
 
 /// Results that callbacks of commands write to.
 #[derive(Default)]
-pub struct Mail {
-    pub left: Mutex<Left>,
-    pub later: Mutex<Vec<Later>>,
+pub struct CallbackState {
+    pub left: Mutex<LaunchResults>,
+    pub later: Mutex<Vec<DeferredAction>>,
 }
 
 pub struct Machine {
     gpu: Mutex<Gpu>,
-    pub mail: Arc<Mail>,
+    pub mail: Arc<CallbackState>,
     pub launch: LaunchOptions,
     poller: Mutex<Option<Poller>>,
 }
@@ -76,7 +78,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Builds a listener for lines of the trace. Without a sink, lines go to standard error.
-pub fn narrator(level: TraceLevel, sink: aethercl_trace_callback, user: User) -> Narrator {
+pub fn narrator(level: TraceLevel, sink: aethercl_trace_callback, user: UserPointer) -> Narrator {
     let tell: Sink = Box::new(move |line: &str| {
         let user = user;
         match (sink, CString::new(line.replace('\0', " "))) {
@@ -117,7 +119,7 @@ pub fn profile(name: Option<&str>) -> Result<Profile> {
 }
 
 impl Machine {
-    pub fn new(profile: Profile, options: Options, checks: Checks) -> Arc<Self> {
+    pub fn new(profile: Profile, options: MachineOptions, checks: Checks) -> Arc<Self> {
         let launch = LaunchOptions {
             checks,
             threads: std::thread::available_parallelism().map_or(1, Into::into),
@@ -200,16 +202,16 @@ impl Machine {
     }
 }
 
-impl Mail {
+impl CallbackState {
     fn keep(&self, done: Completion) {
         let Ok(outcome) = done.outcome else { return };
         let mut left = lock(&self.left);
         left.printed.push_str(&outcome.done.printed);
         left.last = Some((outcome.done.counters, outcome.estimate));
         for finding in outcome.done.findings {
-            if left.findings.len() < KEPT {
+            if left.findings.len() < MAX_KEPT_FINDINGS {
                 let text = |text: String| CString::new(text.replace('\0', " ")).unwrap_or_default();
-                left.findings.push(Arc::new(Found {
+                left.findings.push(Arc::new(FindingText {
                     kernel: text(finding.kernel.clone()),
                     kind: text(finding.kind.name().to_owned()),
                     text: text(finding.to_string()),

@@ -141,7 +141,7 @@ pub struct netcl_generated {
 ///
 /// # Safety
 /// `options` is null or points to valid options, and their stop string is valid or null.
-unsafe fn wishes(
+unsafe fn sampler_and_request(
     model: &LoadedModel,
     options: *const netcl_generation,
 ) -> Result<(Sampler, Request, Specials)> {
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn netcl_generate(
         // SAFETY: guaranteed by this function's caller.
         let prompt = unsafe { pointers::text("prompt", prompt) }?;
         // SAFETY: likewise.
-        let (mut sampler, request, specials) = unsafe { wishes(&model, options) }?;
+        let (mut sampler, request, specials) = unsafe { sampler_and_request(&model, options) }?;
         let ids = match prompt {
             "" => model.beginning()?,
             text => model.tokenizer()?.encode_prompt(text, specials)?,

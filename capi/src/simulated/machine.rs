@@ -1,8 +1,8 @@
 //! The machine of the `simulated_…` functions. It exists from the first call until `netcl_simulated_shutdown`.
 
-use crate::machine::state::{Machine, User, aethercl_trace_callback, level, lock, narrator, profile};
+use crate::machine::state::{Machine, UserPointer, aethercl_trace_callback, level, lock, narrator, profile};
 use crate::status::{Failure, NetclStatus, Result};
-use aethercl::machine::{Narrator, Options, TraceLevel};
+use aethercl::machine::{MachineOptions, Narrator, TraceLevel};
 use aethercl::{Checks, Program};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -29,9 +29,9 @@ unsafe impl Send for Listener {}
 static STATE: Mutex<State> = Mutex::new(State { machine: None, program: None, told: None, under_way: 0 });
 static LESS: Condvar = Condvar::new();
 
-fn told(state: &State) -> Narrator {
+fn state_narrator(state: &State) -> Narrator {
     match &state.told {
-        Some((level, sink, user)) => narrator(*level, *sink, User(user.0)),
+        Some((level, sink, user)) => narrator(*level, *sink, UserPointer(user.0)),
         None => Narrator::default(),
     }
 }
@@ -42,7 +42,7 @@ pub fn machine() -> Result<Arc<Machine>> {
     if let Some(machine) = &state.machine {
         return Ok(Arc::clone(machine));
     }
-    let options = Options { narrator: told(&state), ..Options::default() };
+    let options = MachineOptions { narrator: state_narrator(&state), ..MachineOptions::default() };
     let made = Machine::new(profile(None)?, options, Checks { bounds: true, ..Checks::NONE });
     made.with(|gpu| gpu.open_queue())?;
     state.machine = Some(Arc::clone(&made));
@@ -66,7 +66,7 @@ pub fn tell(number: c_int, sink: aethercl_trace_callback, user: *mut c_void) -> 
     let level = level(number)?;
     let mut state = lock(&STATE);
     state.told = Some((level, sink, Listener(user)));
-    let narrator = told(&state);
+    let narrator = state_narrator(&state);
     if let Some(machine) = state.machine.clone() {
         drop(state);
         machine.gpu().set_narrator(narrator);
@@ -76,12 +76,12 @@ pub fn tell(number: c_int, sink: aethercl_trace_callback, user: *mut c_void) -> 
 
 /// Adds a line about the functions themselves to the machine's trace.
 pub fn say(line: impl FnOnce() -> String) {
-    let narrator = told(&lock(&STATE));
+    let narrator = state_narrator(&lock(&STATE));
     narrator.say(TraceLevel::Commands, 0, line);
 }
 
 /// Runs the queue's commands on a new thread.
-pub fn run_beside(machine: Arc<Machine>) {
+pub fn run_in_background(machine: Arc<Machine>) {
     lock(&STATE).under_way += 1;
     std::thread::spawn(move || {
         // The callback of each command reports its result.

@@ -1,6 +1,6 @@
 //! Memory of the simulated GPU by address, copies, and the trace.
 
-use super::machine::{QUEUE, finish, machine, run_beside, say, shutdown, tell};
+use super::machine::{QUEUE, finish, machine, run_in_background, say, shutdown, tell};
 use crate::edge::{edge, flag, value};
 use crate::machine::commands::read_back;
 use crate::pointers;
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn netcl_simulated_read_async(
         });
         // SAFETY: guaranteed by this function's caller.
         unsafe { read_back(&machine, QUEUE, (address, size), destination, (callback, user)) }?;
-        run_beside(machine);
+        run_in_background(machine);
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ use netcl::tensor::{DType, Tensor};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Maximum number of axes of a tensor.
-const MOST_AXES: usize = 64;
+const MAX_AXES: usize = 64;
 
 /// Stores a tensor in the table and writes its handle to `out`.
 ///
@@ -44,8 +44,8 @@ pub unsafe extern "C" fn netcl_tensor_create(
     edge("netcl_tensor_create", || {
         pointers::check_out("out", out)?;
         let (device, dtype) = (DEVICES.get(device)?, self::dtype(dtype)?);
-        if rank > MOST_AXES {
-            return Err(Failure::argument(format!("a tensor of {rank} axes, expected at most {MOST_AXES}")));
+        if rank > MAX_AXES {
+            return Err(Failure::argument(format!("a tensor of {rank} axes, expected at most {MAX_AXES}")));
         }
         // SAFETY: guaranteed by this function's caller.
         let shape = unsafe { pointers::slice("shape", shape, rank) }?;
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn netcl_tensor_write(
     })
 }
 
-/// Returns the gradient that a parameter has collected in `out`, or NULL if there is no gradient.
+/// Returns the gradient that a parameter has collected in `out`, or NULL without one.
 ///
 /// # Safety
 /// `out` has room for a handle.

@@ -1,6 +1,6 @@
 //! `netcl chat`: a conversation.
 
-use super::generate::told;
+use super::generate::summary;
 use crate::context::Context;
 use crate::loading::ModelArgs;
 use crate::out;
@@ -127,7 +127,7 @@ fn turn(
     out::result("")?;
     if std::io::stdin().is_terminal() || answer.finish == Finish::Context {
         let advice = if answer.finish == Finish::Context { " (/clear starts over)" } else { "" };
-        out::note(&format!("{}{advice}", told(&answer)));
+        out::note(&format!("{}{advice}", summary(&answer)));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
 use netcl::train::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
 use netcl::train::data::{
-    DATA_FILE, Eval, Reading, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch,
+    DATA_FILE, DataSource, DataWatch, Eval, Reading, Scored, Strided, TextEncoding, TokenCache, Tokens,
 };
 use netcl::train::evaluate::{Score, evaluate};
 use netcl::train::open_inputs;
@@ -43,7 +43,7 @@ pub struct Args {
     /// Text or token shards: files, folders, patterns (repeatable) [default: the run's validation part]
     #[arg(long, value_name = "FILE|DIR|GLOB", num_args = 1..)]
     data: Vec<PathBuf>,
-    /// Encoding of text that is not UTF-8 and has no byte order mark (latin1, cp1251, …)
+    /// Encoding of text without a byte order mark that is not UTF-8 (latin1, cp1251, …)
     #[arg(long, value_name = "NAME", requires = "data")]
     encoding: Option<String>,
     /// Read files of records (JSON Lines, tables) as plain text, including markup
@@ -137,7 +137,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let (text, windows) = match &trained {
         None => text(args, &dir, tokenizer.as_ref(), context, &mut |p| reading.show(p))?,
         Some(config) => {
-            let watch: &mut Watch<'_> = &mut |p| reading.show(p);
+            let watch: &mut DataWatch<'_> = &mut |p| reading.show(p);
             validation(args, config, (&model, tokenizer.clone(), &dir), context, watch)?
         }
     };
@@ -224,17 +224,17 @@ fn text(
     dir: &Path,
     tokenizer: Option<&Tokenizer>,
     context: &Context,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
 ) -> Result<(Text, Option<Windows>)> {
     let encoding = args.encoding.as_deref().map(TextEncoding::of).transpose()?;
-    let source = Source::open_with(&args.data, Reading { encoding, as_text: args.as_text }, watch)?;
+    let source = DataSource::open_with(&args.data, Reading { encoding, as_text: args.as_text }, watch)?;
     let files = match source.parts() {
         (train, []) => train.len(),
         (_, val) => val.len(),
     };
     if files > 0 && tokenizer.is_none() {
         return Err(Error::format(format!(
-            "{} has no tokenizer.json, so text cannot be tokenized; pass token shards with --data",
+            "{} does not have a tokenizer.json, so text cannot be tokenized; pass token shards with --data",
             dir.display()
         )));
     }
@@ -262,7 +262,7 @@ fn validation(
     config: &TrainConfig,
     (model, tokenizer, dir): (&Decoder, Option<Tokenizer>, &Path),
     context: &Context,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
 ) -> Result<(Text, Option<Windows>)> {
     let config = TrainConfig { vocab: Some(model.config().vocab), ..config.clone() };
     let cache = TokenCache::of(&context.settings);

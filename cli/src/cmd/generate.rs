@@ -137,7 +137,7 @@ fn one(
     }
     show("")?;
     out::result("")?;
-    tracing::info!("{}", told(&made));
+    tracing::info!("{}", summary(&made));
     Ok(())
 }
 
@@ -181,7 +181,7 @@ fn together(
         let mut all = prompts.iter().zip(&made.texts);
         return all.try_for_each(|((prompt, _), text)| out::json(&json_of(args, model, prompt, text)));
     }
-    tracing::info!("{}", made.told(args.engine.draft()));
+    tracing::info!("{}", made.summary(args.engine.draft()));
     Ok(())
 }
 
@@ -208,7 +208,7 @@ fn json(args: &Args, model: &LoadedModel, prompt: &str, made: &Generated) -> ser
 }
 
 /// Reports counts and speeds of a text, and why it ended if that is not obvious.
-pub(super) fn told(made: &Generated) -> String {
+pub(super) fn summary(made: &Generated) -> String {
     let ended = match &made.finish {
         Finish::Context => "; the context is full",
         Finish::Stopped => "; stopped",

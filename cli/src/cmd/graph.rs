@@ -154,7 +154,7 @@ impl Run {
         let graph = OpGraph::load(&self.file, &device)?;
         let loaded = started.elapsed().as_secs_f64();
         let rows = if graph.spec().any_rows { self.rows as usize } else { graph.spec().rows };
-        let zeros = |input: &netcl::tensor::opgraph::spec::Input| {
+        let zeros = |input: &netcl::tensor::opgraph::spec::GraphInput| {
             Tensor::zeros(&device, input.form.dims(rows)?, input.form.dtype)
         };
         let inputs = graph.spec().inputs.iter().map(zeros).collect::<Result<Vec<_>>>()?;

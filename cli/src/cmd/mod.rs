@@ -24,7 +24,7 @@ mod serve;
 mod spelling;
 mod tokenizer;
 mod train;
-mod train_among;
+mod train_distributed;
 mod train_images;
 mod train_settings;
 

@@ -5,7 +5,7 @@ use crate::out;
 use crate::table::Table;
 use netcl::device::{Capabilities, human, list, sim};
 use netcl::llm::LoadedModel;
-use netcl::llm::engine::{self, Division, Fit, Needs, Options};
+use netcl::llm::engine::{self, Division, Fit, MemoryPlan, Options};
 use netcl::llm::gguf::Gguf;
 use netcl::llm::model::adapter::{About, Adapter};
 use netcl::llm::model::{Origin, Source};
@@ -68,7 +68,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(device: &Capabilities, needs: &Needs, tokens: usize) -> Self {
+    fn of(device: &Capabilities, needs: &MemoryPlan, tokens: usize) -> Self {
         let places = engine::Place::of([device]);
         let fit = Fit::new(needs, &places);
         Self {
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-/// The division of a model among the devices, if no device holds it alone but all together do.
+/// The division of a model between the devices, if no device holds it alone but all together do.
 struct Divided {
     ids: Vec<String>,
     layers: Vec<usize>,
@@ -104,7 +104,7 @@ struct Divided {
 
 impl Divided {
     /// Divides the layers; GPUs are filled before CPUs.
-    fn of(devices: &[Capabilities], needs: &Needs, tokens: usize) -> Option<Self> {
+    fn of(devices: &[Capabilities], needs: &MemoryPlan, tokens: usize) -> Option<Self> {
         let mut here: Vec<&Capabilities> = devices.iter().filter(|device| !device.simulated).collect();
         here.sort_by_key(|device| device.is_cpu());
         let places = engine::Place::of(here.iter().copied());
@@ -115,7 +115,7 @@ impl Divided {
         (ids.len() > 1).then_some(Self { ids, layers })
     }
 
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let each = self.ids.iter().zip(&self.layers).map(|(id, layers)| format!("{layers} layers on {id}"));
         format!("divided: --device {} has {}", self.ids.join(","), each.collect::<Vec<_>>().join(", "))
     }
@@ -131,7 +131,7 @@ struct Info {
     formats: BTreeMap<&'static str, (usize, u64, u64)>,
     tokens: usize,
     /// Memory of the model if loaded without options.
-    needs: Needs,
+    needs: MemoryPlan,
     tokenizer: Option<String>,
     template: bool,
     name: Option<String>,
@@ -257,7 +257,7 @@ impl Info {
             places.row([place.id.clone(), human(place.available), verdict, place.name.clone()]);
         }
         out::result(&format!("\n{}", places.text()))?;
-        self.divided.as_ref().map_or(Ok(()), |divided| out::result(&divided.told()))
+        self.divided.as_ref().map_or(Ok(()), |divided| out::result(&divided.summary()))
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
         Capabilities { id: id.into(), global_mem, simulated: false, kind: DeviceKind::Gpu, ..profile }
     }
 
-    /// A model that no device holds is divided among them; a model that fits on one device is not.
+    /// A model that no device holds is divided between them; a model that fits on one device is not.
     #[test]
     fn a_model_is_divided_where_no_device_holds_it() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/decoder/llama");
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(json["division"], json!({ "devices": ["gpu:0", "gpu:1"], "layers": [all - 1, 1] }));
         assert_eq!(json["devices"][0]["layers_that_fit"], all - 1);
         assert_eq!(json["devices"][0]["fits"], false);
-        let told = narrow.divided.as_ref().unwrap().told();
+        let told = narrow.divided.as_ref().unwrap().summary();
         assert!(told.starts_with("divided: --device gpu:0,gpu:1 has "), "{told}");
         let verdict = narrow.places[0].verdict(16, all, needed);
         assert!(verdict.contains(&format!("{} of {all} layers", all - 1)), "{verdict}");

@@ -278,7 +278,7 @@ fn print(
         args.link / 1e9,
         args.latency
     ));
-    out::result(&format!("ways to divide the work among {} devices\n{}", best.devices, table(all)))?;
+    out::result(&format!("ways to divide the work between {} devices\n{}", best.devices, table(all)))?;
     out::result(&format!("\nthe best way for each number of devices\n{}", table(by_number)))?;
     let take = match best.strategy {
         _ if !best.fits => format!(

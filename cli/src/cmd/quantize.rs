@@ -6,7 +6,7 @@ use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::{check_writable, human};
 use netcl::llm::model::adapter::open_all;
-use netcl::llm::model::{Importance, Mix, Options, Progress, Source, Target, convert, planned};
+use netcl::llm::model::{Importance, Mix, OutputFormat, Progress, Source, WriteOptions, convert, planned};
 use netcl::prelude::*;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(all) = &importance {
         check_importance(&source, all, args.imatrix.as_deref().unwrap_or(Path::new("")))?;
     }
-    let options = Options { mix: args.r#type, importance: importance.as_ref() };
+    let options = WriteOptions { mix: args.r#type, importance: importance.as_ref() };
     let formats = planned(&source, target, &options);
     let counts = source.placed.iter().map(|tensor| tensor.dims.iter().product::<usize>());
     let after: u64 = formats.iter().zip(counts).map(|(f, n)| f.size(n).unwrap_or(0) as u64).sum();
@@ -95,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 /// Returns the target that OUT names, if it can be written.
-fn target(args: &Args) -> Result<Target> {
+fn target(args: &Args) -> Result<OutputFormat> {
     let (path, plain) = (&args.output, args.r#type.base.is_plain());
     let is_file = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
     let same =
@@ -108,7 +108,7 @@ fn target(args: &Args) -> Result<Target> {
             return Err(Error::format(format!("{} exists; --force overwrites it", path.display())));
         }
         check_writable(path)?;
-        return Ok(Target::Gguf);
+        return Ok(OutputFormat::Gguf);
     }
     if !plain {
         return Err(Error::format(format!(
@@ -127,7 +127,7 @@ fn target(args: &Args) -> Result<Target> {
     if full && !args.force {
         return Err(Error::format(format!("{} is not empty; --force writes into it", path.display())));
     }
-    Ok(Target::Folder)
+    Ok(OutputFormat::Folder)
 }
 
 /// Refuses to quantize a quantized model without `--requantize`.

@@ -7,7 +7,7 @@ use netcl::device::check_writable;
 use netcl::model::decoder::model_folder;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
-use netcl::train::data::{Reading, Source, TextEncoding};
+use netcl::train::data::{DataSource, Reading, TextEncoding};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ enum Action {
         /// Text: files, folders, patterns (repeatable)
         #[arg(long, required = true, value_name = "FILE|DIR|GLOB")]
         data: Vec<PathBuf>,
-        /// Encoding of text that is not UTF-8 and has no byte order mark (latin1, cp1251, …)
+        /// Encoding of text without a byte order mark that is not UTF-8 (latin1, cp1251, …)
         #[arg(long, value_name = "NAME")]
         encoding: Option<String>,
         /// Read files of records (JSON Lines, tables) as plain text, including markup
@@ -129,7 +129,7 @@ fn train(
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
     check_writable(&there.join(netcl::model::tokenizer::FILE))?;
     let mut bar = ReadingBar::new(context);
-    let source = Source::open_with(data, how, &mut |p| bar.show(p))?;
+    let source = DataSource::open_with(data, how, &mut |p| bar.show(p))?;
     if source.files().is_empty() {
         return Err(Error::format("--data names token shards; train a tokenizer on text"));
     }

@@ -1,7 +1,7 @@
 //! `netcl train`: trains a language model on text or token shards.
 
 use super::train_settings::Settings;
-use super::{plan, train_among, train_images};
+use super::{plan, train_distributed, train_images};
 use crate::context::Context;
 use crate::profile;
 use crate::progress::{Progress, already_finished};
@@ -89,8 +89,8 @@ impl Args {
     }
 
     /// Returns the request for several devices.
-    fn among(&self) -> train_among::Request<'_> {
-        train_among::Request {
+    fn distributed_request(&self) -> train_distributed::DistributedRequest<'_> {
+        train_distributed::DistributedRequest {
             devices: &self.devices,
             resume: self.goes_on(),
             out: self.out.as_deref(),
@@ -104,7 +104,7 @@ impl Args {
     }
 
     /// Returns the request for a run with images; `None` for language models.
-    fn images(&self) -> Result<Option<train_images::Request<'_>>> {
+    fn images(&self) -> Result<Option<train_images::ImageRequest<'_>>> {
         let kept = match self.goes_on() {
             Some(dir) => ClassifierConfig::of_run(dir)?.map(|kept| (dir, kept)),
             None => None,
@@ -123,7 +123,7 @@ impl Args {
         }
         let diagnostics =
             Diagnostics { detect_anomaly: self.detect_anomaly, profile: self.profile_settings() };
-        Ok(Some(train_images::Request {
+        Ok(Some(train_images::ImageRequest {
             overlay: self.settings.overlay.clone(),
             own: self.settings.images.clone(),
             out: self.out.as_ref(),
@@ -222,8 +222,8 @@ fn of_several(args: &Args, config: &TrainConfig, context: &Context) -> Option<Re
         return Some(Err(Error::unsupported(one)));
     }
     Some(match launcher {
-        Some(launcher) => train_among::by_mpi(&args.among(), config, &launcher, context),
-        None => train_among::by_threads(&args.among(), config, context),
+        Some(launcher) => train_distributed::by_mpi(&args.distributed_request(), config, &launcher, context),
+        None => train_distributed::by_threads(&args.distributed_request(), config, context),
     })
 }
 
@@ -251,7 +251,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let goes_on = args.goes_on();
     let mut reading = ReadingBar::new(context);
-    let mut watch = |p: &netcl::train::data::Progress| reading.show(p);
+    let mut watch = |p: &netcl::train::data::DataProgress| reading.show(p);
     let mut trainer = match goes_on {
         Some(dir) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
         None => {

@@ -1,6 +1,6 @@
 //! `netcl train` with a preset for images: a classifier instead of a language model.
 
-use super::train_among;
+use super::train_distributed;
 use crate::context::Context;
 use crate::progress::{rank_json, tell_ranks};
 use crate::ranks::Failed;
@@ -11,10 +11,10 @@ use netcl::dist::{Group, Launcher, launched};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use netcl::train::Shares;
-use netcl::train::config::{Overlay, Setting, Task};
+use netcl::train::config::{Overlay, Setting, TaskKind};
 use netcl::train::images::classifier::{
-    self, Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress,
-    resume, train, train_among as train_ranks,
+    self, Classifier, ClassifierConfig, ClassifierOutcome, Description, Diagnostics, Epoch, Next, PRESETS,
+    TrainingProgress, resume, train, train_distributed as train_ranks,
 };
 use netcl::train::images::data::Dataset;
 use netcl::train::run::{Claim, RunFolder};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Returns the settings of `netcl train` that classifiers share.
 fn shared() -> impl Iterator<Item = &'static Setting> {
-    settings::all().filter(|row| row.is_flag && row.resume(Task::Images).is_some())
+    settings::all().filter(|row| row.is_flag && row.resume(TaskKind::Images).is_some())
 }
 
 /// Returns the error for a setting that only classifiers have.
@@ -50,7 +50,7 @@ const FLAGS: [&str; 11] = [
 
 /// The request for a run with images.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct ImageRequest<'a> {
     pub overlay: Overlay,
     /// Settings that only classifiers have.
     pub own: toml::Table,
@@ -64,7 +64,7 @@ pub struct Request<'a> {
     pub diagnostics: Diagnostics,
     /// Devices, one per rank; under a launcher, those of each machine.
     pub devices: &'a [String],
-    /// Division of batches among them.
+    /// Division of batches between them.
     pub shares: Option<&'a Shares>,
 }
 
@@ -85,7 +85,7 @@ pub fn is_for_images(preset: &str) -> bool {
 }
 
 /// Returns the settings of the run.
-pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
+pub fn config(request: &ImageRequest<'_>) -> Result<ClassifierConfig> {
     let overlay = &request.overlay;
     let preset = match &request.kept {
         Some((_, kept)) => &kept.preset,
@@ -114,7 +114,7 @@ pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
 }
 
 /// Runs the command.
-pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
+pub fn run(request: &ImageRequest<'_>, context: &Context) -> Result<()> {
     let config = config(request)?;
     let launcher = launched(&|name| std::env::var(name).ok());
     if launcher.is_some() || request.devices.len() > 1 {
@@ -149,7 +149,7 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
     }
     let began = Instant::now();
     let mut view = View::new(context, &dir, config.epochs, (request.explain_memory, ceilings));
-    let mut watch = |progress: Progress<'_>| view.show(progress);
+    let mut watch = |progress: TrainingProgress<'_>| view.show(progress);
     let outcome = match claim {
         Some(claim) => train(&device, &config, &images, claim, &request.diagnostics, &mut watch),
         None => resume(&device, &config, &images, &dir, &request.diagnostics, &mut watch),
@@ -184,7 +184,7 @@ fn tell_plan(config: &ClassifierConfig, devices: &str) {
 
 /// Trains on several devices: those of this process, or as one of the processes that `launcher` started.
 fn of_several(
-    request: &Request<'_>,
+    request: &ImageRequest<'_>,
     config: &ClassifierConfig,
     launcher: Option<&Launcher>,
     context: &Context,
@@ -196,16 +196,16 @@ fn of_several(
     match launcher {
         Some(launcher) => {
             let named = (request.devices, config.device.as_str());
-            let device = train_among::device_of(named, launcher.local_rank, context);
-            train_among::as_process(launcher, |group| rank(group, &device))
+            let device = train_distributed::device_of(named, launcher.local_rank, context);
+            train_distributed::as_process(launcher, |group| rank(group, &device))
         }
-        None => train_among::as_threads(request.devices, rank),
+        None => train_distributed::as_threads(request.devices, rank),
     }
 }
 
 /// Runs one rank, on the device called `name`.
 fn rank(
-    request: &Request<'_>,
+    request: &ImageRequest<'_>,
     config: &ClassifierConfig,
     (group, name): (&Group, &str),
     context: &Context,
@@ -219,14 +219,14 @@ fn rank(
     if !group.leads() {
         let mut listening = false;
         let diagnostics = Diagnostics { profile: None, ..request.diagnostics.clone() };
-        let mut watch = |progress: Progress<'_>| follow(&progress, context, &mut listening);
+        let mut watch = |progress: TrainingProgress<'_>| follow(&progress, context, &mut listening);
         let done =
             train_ranks((group, &device, request.shares), config, &images, place, &diagnostics, &mut watch);
         return done.map(drop).map_err(failed);
     }
     let began = Instant::now();
     let mut view = View::new(context, &dir, config.epochs, (request.explain_memory, None));
-    let mut watch = |progress: Progress<'_>| view.show(progress);
+    let mut watch = |progress: TrainingProgress<'_>| view.show(progress);
     let outcome = train_ranks(
         (group, &device, request.shares),
         config,
@@ -244,7 +244,7 @@ fn rank(
 type Begun = (Dataset, Device, Option<Claim>, PathBuf);
 
 fn begin(
-    request: &Request<'_>,
+    request: &ImageRequest<'_>,
     config: &ClassifierConfig,
     (group, name): (&Group, &str),
     context: &Context,
@@ -265,15 +265,15 @@ fn begin(
         tell_plan(config, &format!("{} ranks ({})", ids.len(), ids.join(", ")));
     }
     let out = request.out.map(PathBuf::as_path);
-    let folder = train_among::folder((kept, out), &config.preset, group, context);
+    let folder = train_distributed::folder((kept, out), &config.preset, group, context);
     let (claim, dir) = group.all_succeed(folder)?;
-    let dir = train_among::all_have(group, &dir)?;
+    let dir = train_distributed::all_have(group, &dir)?;
     Ok(context.polite().then_some((images, device, claim, dir)))
 }
 
 /// Returns the requests of a rank without a display.
-fn follow(progress: &Progress<'_>, context: &Context, listening: &mut bool) -> Next {
-    if !matches!(progress, Progress::Step { .. } | Progress::Epoch(_)) {
+fn follow(progress: &TrainingProgress<'_>, context: &Context, listening: &mut bool) -> Next {
+    if !matches!(progress, TrainingProgress::Step { .. } | TrainingProgress::Epoch(_)) {
         return Next::GoOn;
     }
     // Not earlier: see `View::show`.
@@ -348,16 +348,16 @@ impl<'a> View<'a> {
         self.bar.suspend(|| out::note(line));
     }
 
-    fn show(&mut self, progress: Progress<'_>) -> Next {
+    fn show(&mut self, progress: TrainingProgress<'_>) -> Next {
         match progress {
-            Progress::Started { from_step, steps } => {
+            TrainingProgress::Started { from_step, steps } => {
                 self.bar.set_length(steps);
                 self.bar.set_position(from_step);
                 let again = if from_step > 0 { format!(", from step {from_step}") } else { String::new() };
                 self.say(&format!("run folder {}{again}", self.dir.display()));
             }
-            Progress::Epoch(epoch) => self.say(&epoch_line(epoch, self.epochs)),
-            Progress::Step { step, steps, epoch, loss, images_per_s } => {
+            TrainingProgress::Epoch(epoch) => self.say(&epoch_line(epoch, self.epochs)),
+            TrainingProgress::Step { step, steps, epoch, loss, images_per_s } => {
                 // Not earlier: LLVM, which PoCL uses to compile, installs its own handler for this signal in its first call.
                 if !std::mem::replace(&mut self.listening, true)
                     && let Err(e) = self.context.listen_for_saves()
@@ -374,22 +374,24 @@ impl<'a> View<'a> {
                     ));
                 }
             }
-            Progress::Saved { step, path } if std::mem::take(&mut self.asked) => {
+            TrainingProgress::Saved { step, path } if std::mem::take(&mut self.asked) => {
                 self.say(&format!("step {step}: checkpoint {}", path.display()));
             }
-            Progress::MemoryExplained(text) => {
+            TrainingProgress::MemoryExplained(text) => {
                 if std::mem::take(&mut self.explain_memory) {
                     self.say(text.trim_end());
                 }
             }
-            Progress::Profiled(found) => self.say(&profile::summary(found, self.ceilings)),
-            Progress::Saved { step, path } => tracing::debug!("step {step}: checkpoint {}", path.display()),
+            TrainingProgress::Profiled(found) => self.say(&profile::summary(found, self.ceilings)),
+            TrainingProgress::Saved { step, path } => {
+                tracing::debug!("step {step}: checkpoint {}", path.display())
+            }
         }
         if self.context.interrupted() {
             return Next::Stop;
         }
         // Only where the answer has an effect, because a request is consumed when read.
-        let heeded = matches!(progress, Progress::Step { .. } | Progress::Epoch(_));
+        let heeded = matches!(progress, TrainingProgress::Step { .. } | TrainingProgress::Epoch(_));
         if heeded && self.context.take_save() {
             self.asked = true;
             return Next::Save;
@@ -420,7 +422,7 @@ fn epoch_line(e: &Epoch, epochs: u64) -> String {
 
 fn finish(
     dir: &Path,
-    (config, outcome): (&ClassifierConfig, &Outcome),
+    (config, outcome): (&ClassifierConfig, &ClassifierOutcome),
     took: Duration,
     json: bool,
 ) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::named::checked;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use netcl::train::config::{Check, Kind, Overlay, PRESETS, Setting, Task};
+use netcl::train::config::{Check, Kind, Overlay, PRESETS, Setting, TaskKind};
 use netcl::train::images::classifier;
 use netcl::train::settings;
 
@@ -83,7 +83,7 @@ impl clap::FromArgMatches for Settings {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let given = |row: &Setting| matches.value_source(row.name) == Some(ValueSource::CommandLine);
         for row in settings::all().filter(|row| row.is_flag && given(row)) {
-            if row.resume(Task::Text).is_none() {
+            if row.resume(TaskKind::Text).is_none() {
                 self.images.extend(typed(row, matches).map(|value| (row.name.to_owned(), value)));
                 continue;
             }

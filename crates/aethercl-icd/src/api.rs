@@ -295,7 +295,7 @@ macro_rules! table {
     };
 }
 
-// Direct3D sharing entries are absent on systems whose loaders have no functions for it.
+// Direct3D sharing entries are absent on systems whose loaders do not have functions for it.
 table! {
     entry clGetPlatformIDs,
     entry clGetPlatformInfo,

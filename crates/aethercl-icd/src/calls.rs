@@ -1,7 +1,7 @@
 //! Records every API call of the program with the host's wall-clock time, if a detailed report was requested.
 
 use crate::settings::settings;
-use aethercl::report::{Call, Function, KEPT, Report};
+use aethercl::report::{ApiCall, FunctionCalls, MAX_ENTRIES, RunReport};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,9 +9,9 @@ use std::time::Instant;
 
 /// All calls recorded so far.
 struct Calls {
-    list: Vec<Call>,
+    list: Vec<ApiCall>,
     left_out: u64,
-    functions: BTreeMap<&'static str, Function>,
+    functions: BTreeMap<&'static str, FunctionCalls>,
 }
 
 static CALLS: Mutex<Calls> = Mutex::new(Calls { list: Vec::new(), left_out: 0, functions: BTreeMap::new() });
@@ -42,20 +42,20 @@ pub fn end(name: &'static str, begun: Option<Instant>, code: i32) {
     function.calls += 1;
     function.errors += u64::from(code != 0);
     function.ns += ns;
-    if calls.list.len() >= KEPT {
+    if calls.list.len() >= MAX_ENTRIES {
         calls.left_out += 1;
         return;
     }
     // During thread shutdown the thread-local number may already be destroyed; such calls count for thread 0.
     let thread = THREAD.try_with(|t| *t).unwrap_or(0);
-    calls.list.push(Call { process: 0, thread, name: name.into(), start_ns, ns, code });
+    calls.list.push(ApiCall { process: 0, thread, name: name.into(), start_ns, ns, code });
 }
 
 /// Returns a report that contains only the calls recorded so far.
-pub fn report() -> Report {
+pub fn report() -> RunReport {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let named = |(name, f): (&&str, &Function)| Function { name: (*name).to_string(), ..f.clone() };
-    let mut functions: Vec<Function> = calls.functions.iter().map(named).collect();
+    let named = |(name, f): (&&str, &FunctionCalls)| FunctionCalls { name: (*name).to_string(), ..f.clone() };
+    let mut functions: Vec<FunctionCalls> = calls.functions.iter().map(named).collect();
     functions.sort_by_key(|f| std::cmp::Reverse(f.ns));
-    Report { calls: calls.list.clone(), calls_left_out: calls.left_out, functions, ..Report::default() }
+    RunReport { calls: calls.list.clone(), calls_left_out: calls.left_out, functions, ..RunReport::default() }
 }

@@ -32,7 +32,7 @@ struct Face {
 pub struct Tag(Option<Box<Face>>);
 
 /// Number of released handles whose bytes stay in place, so that a loader that dereferences one finds the dispatch table.
-const MOST_RELEASED: usize = 1 << 16;
+const MAX_RELEASED: usize = 1 << 16;
 
 static RELEASED: Mutex<VecDeque<Box<Face>>> = Mutex::new(VecDeque::new());
 
@@ -62,7 +62,7 @@ impl Drop for Tag {
         drop(gone);
         let mut released = RELEASED.lock().unwrap_or_else(PoisonError::into_inner);
         released.extend(self.0.take());
-        if released.len() > MOST_RELEASED {
+        if released.len() > MAX_RELEASED {
             released.pop_front();
         }
     }
@@ -136,7 +136,7 @@ pub fn retain<T: Object>(handle: Handle) -> Result<()> {
 /// Decrements the reference count (`clRelease…`).
 ///
 /// # Errors
-/// [`Object::INVALID`], also if the program has no reference to it.
+/// [`Object::INVALID`], also if the program does not have a reference to it.
 pub fn release<T: Object>(handle: Handle) -> Result<()> {
     let object = get::<T>(handle)?;
     let mut table = write();
@@ -201,9 +201,9 @@ mod tests {
         assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|face| kept(face)));
         assert_eq!(release::<Thing>(handle), Err(cl::INVALID_EVENT));
         // Done in this test because the handles of many other objects remove this one.
-        for _ in 0..MOST_RELEASED + 10 {
+        for _ in 0..MAX_RELEASED + 10 {
             drop(Tag::default());
         }
-        assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).len() <= MOST_RELEASED);
+        assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).len() <= MAX_RELEASED);
     }
 }

@@ -5,7 +5,7 @@ use crate::raw;
 use crate::registry;
 use crate::settings::{say, settings};
 use aethercl::machine::Completion;
-use aethercl::report::{Report, Summary};
+use aethercl::report::{RunReport, Summary};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -49,7 +49,7 @@ extern "C" fn write() {
 }
 
 /// Returns the data of the HTML page.
-fn detailed(summary: &Summary) -> Report {
+fn detailed(summary: &Summary) -> RunReport {
     let mut out = calls::report();
     for (name, journal) in JOURNALS.get().map(|journals| journals()).unwrap_or_default() {
         match journal {

@@ -11,7 +11,7 @@ const DEFINES: &str = "#define CL_TARGET_OPENCL_VERSION 300\n#define CL_USE_DEPR
 #[test]
 fn numbers_and_table_are_those_of_the_headers() {
     if !Path::new("/usr/include/CL/cl_icd.h").exists() {
-        println!("skipped: there are no OpenCL headers (opencl-headers)");
+        println!("skipped: OpenCL headers are missing (opencl-headers)");
         return;
     }
     let mut text = DEFINES.to_string();
@@ -29,7 +29,7 @@ fn numbers_and_table_are_those_of_the_headers() {
     let file = folder.path().join("abi.c");
     std::fs::write(&file, text).unwrap();
     let Ok(out) = Command::new("cc").args(["-std=c11", "-fsyntax-only"]).arg(&file).output() else {
-        println!("skipped: there is no C compiler");
+        println!("skipped: a C compiler is missing");
         return;
     };
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -33,7 +33,7 @@ fn program(text: &str, folder: &Path) -> Option<PathBuf> {
 fn a_program_runs_and_is_told_about() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = program(PROGRAM, folder.path()).filter(|_| library().is_some()) else {
-        println!("skipped: there is no C compiler, or no shared library");
+        println!("skipped: a C compiler or the shared library is missing");
         return;
     };
     let json = folder.path().join("it has blanks.json");
@@ -61,7 +61,7 @@ fn a_program_runs_and_is_told_about() {
 
 /// Checks calls, commands, lines and memory of that run.
 fn the_report_has_everything(report: &serde_json::Value) {
-    let report: aethercl::report::Report = serde_json::from_value(report.clone()).unwrap();
+    let report: aethercl::report::RunReport = serde_json::from_value(report.clone()).unwrap();
     let named = |name: &str| report.calls.iter().filter(|c| c.name == name).count();
     assert_eq!((named("clBuildProgram"), named("clEnqueueNDRangeKernel"), report.calls_left_out), (1, 1, 0));
     assert!(report.calls.windows(2).all(|w| w[0].start_ns <= w[1].start_ns), "one thread, in order");
@@ -91,7 +91,7 @@ fn a_page_is_written_and_what_a_program_says_is_no_markup() {
     let folder = tempfile::tempdir().unwrap();
     let text = PROGRAM.replace("kernel void twice", "/* </script><b id=bad> */ kernel void twice");
     let Some(program) = program(&text, folder.path()).filter(|_| library().is_some()) else {
-        println!("skipped: there is no C compiler, or no shared library");
+        println!("skipped: a C compiler or the shared library is missing");
         return;
     };
     let html = folder.path().join("report.html");
@@ -101,7 +101,7 @@ fn a_page_is_written_and_what_a_program_says_is_no_markup() {
     let page = std::fs::read_to_string(html).unwrap();
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let (data, _) = data.split_once("</script>").unwrap();
-    let report: aethercl::report::Report = serde_json::from_str(data).unwrap();
+    let report: aethercl::report::RunReport = serde_json::from_str(data).unwrap();
     assert!(report.title.ends_with("twice </script>"), "{}", report.title);
     let source = &report.devices[0].sources[0].text;
     assert!(source.contains("</script><b id=bad>"), "{source}");
@@ -114,7 +114,7 @@ fn a_kernel_that_never_ends_is_named_with_its_line() {
     let endless = PROGRAM
         .replace("x[get_global_id(0)] *= 2; }", "\\n  if (get_global_id(0) == 3) while (x[0] == 0); }");
     let Some(program) = program(&endless, folder.path()).filter(|_| library().is_some()) else {
-        println!("skipped: there is no C compiler, or no shared library");
+        println!("skipped: a C compiler or the shared library is missing");
         return;
     };
     for checks in ["none", "all"] {
@@ -129,7 +129,7 @@ fn a_kernel_that_never_ends_is_named_with_its_line() {
 #[test]
 fn what_cannot_be_done_is_said() {
     if library().is_none() {
-        println!("skipped: there is no shared library");
+        println!("skipped: the shared library is missing");
         return;
     }
     let out = run(&["--check", "luck"], &[Path::new("true")], &[]).unwrap();
@@ -166,5 +166,5 @@ fn devices_are_compared_also_with_changed_figures() {
     assert!(heads.contains("teaching clock=100") && heads.contains("h200 clock=100"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("twice") && l.matches("s (").count() == 4), "{text}");
     let wrong = compare(&["--set", "l9=3"]);
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("has no value"), "{wrong:?}");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("does not have a value"), "{wrong:?}");
 }

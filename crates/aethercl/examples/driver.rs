@@ -1,6 +1,6 @@
 //! A driver for the simulated GPU that has registers, a ring and packets only. It multiplies 5 x 4 by 4 x 6 numbers.
 
-use aethercl::machine::{Binding, Gpu, KernelLaunch, Options, window::RINGS};
+use aethercl::machine::{Binding, Gpu, KernelLaunch, MachineOptions, window::RINGS};
 use aethercl::{Access, Includes, LaunchOptions, NdRange, Program, Source, model::Profile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -30,7 +30,7 @@ impl Driver {
         self.window[RINGS / 4 + self.tail as usize].store(value, SeqCst);
         self.tail = (self.tail + 1) % self.get(RING_WORDS);
     }
-    /// A packet is a header, operation and number of words, and those words. It lies in one piece: what is left of the ring is padded.
+    /// A packet is a header, operation and number of words, and those words. It is contiguous: the rest of the ring is padded.
     fn push(&mut self, operation: u32, words: &[u32]) {
         let (length, capacity) = (1 + words.len() as u32, self.get(RING_WORDS));
         let pad = if self.tail + length > capacity { capacity - self.tail } else { 0 };
@@ -44,7 +44,7 @@ impl Driver {
         self.word(operation << 24 | (length - 1));
         words.iter().for_each(|w| self.word(*w));
     }
-    /// What was written is announced; the device looks at its registers.
+    /// Announces the written words; the device reads its registers.
     fn ring(&mut self) {
         self.window[DOORBELL / 4].store(self.tail, SeqCst);
         self.gpu.sync_window();
@@ -94,7 +94,7 @@ pub fn multiply(
 ) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
     let program =
         Arc::new(Program::build(&Source { name: "multiply.cl", text: KERNEL }, "", &Includes::none())?);
-    let mut gpu = Gpu::new(Profile::named("teaching")?, Options::default());
+    let mut gpu = Gpu::new(Profile::named("teaching")?, MachineOptions::default());
     gpu.open_queue()?;
     let sizes = [m * k, k * n, m * n].map(|numbers| 4 * numbers as u64);
     let at = [gpu.allocate(sizes[0], "a")?, gpu.allocate(sizes[1], "b")?, gpu.allocate(sizes[2], "c")?];

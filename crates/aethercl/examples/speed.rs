@@ -212,7 +212,7 @@ fn peer_seconds(folder: &Path, case: &Case, values: &str, flags: &[&str]) -> Res
 
 /// Prints a table of both simulators, in seconds per launch and as a ratio.
 #[allow(clippy::print_stdout, reason = "a program that prints its result")]
-fn beside_peer(threads: usize) -> Result<(), String> {
+fn compare_with_peer(threads: usize) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("aethercl-speed-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
     std::fs::write(folder.join("speed.cl"), TEXT).map_err(|e| e.to_string())?;
@@ -245,7 +245,7 @@ fn main() -> Result<(), String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = arguments.next().and_then(|t| t.parse().ok()).unwrap_or(cores);
     if peer {
-        return beside_peer(threads);
+        return compare_with_peer(threads);
     }
     let only = arguments.next().filter(|o| o != "all");
     let checks = if arguments.next().is_some() { Checks::ALL } else { Checks::NONE };

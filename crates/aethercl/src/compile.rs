@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::hir;
 use crate::lex::Names;
-use crate::options::{Includes, Options, Target};
+use crate::options::{BuildOptions, Includes, Target};
 use crate::parse;
 use crate::preprocess::Preprocessor;
 use crate::sema::{self, Features};
@@ -41,7 +41,11 @@ const STACK_BYTES: usize = 256 << 20;
 ///
 /// # Errors
 /// The log, with the place, line and caret of every error.
-pub fn compile(source: &Source<'_>, options: &str, includes: &Includes) -> Result<hir::Program, BuildError> {
+pub fn compile(
+    source: &Source<'_>,
+    options: &str,
+    includes: &Includes,
+) -> Result<hir::TranslationUnit, BuildError> {
     compile_for(source, options, includes, &Target::default())
 }
 
@@ -54,7 +58,7 @@ pub fn compile_for(
     options: &str,
     includes: &Includes,
     target: &Target,
-) -> Result<hir::Program, BuildError> {
+) -> Result<hir::TranslationUnit, BuildError> {
     in_thread(source, options, includes, target, false)
 }
 
@@ -85,8 +89,9 @@ fn in_thread(
     includes: &Includes,
     target: &Target,
     open: bool,
-) -> Result<hir::Program, BuildError> {
-    let options = Options::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
+) -> Result<hir::TranslationUnit, BuildError> {
+    let options =
+        BuildOptions::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("aethercl-build".into()).stack_size(STACK_BYTES);
         let run = || stages(source, &options, includes, target, open);
@@ -107,7 +112,8 @@ pub fn preprocessed(
     includes: &Includes,
     target: &Target,
 ) -> Result<String, BuildError> {
-    let options = Options::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
+    let options =
+        BuildOptions::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
     let mut names = Names::default();
     let mut sources = SourceMap::default();
     let mut diagnostics = Diagnostics::new(options.warn, options.warnings_are_errors);
@@ -129,11 +135,11 @@ pub fn preprocessed(
 
 fn stages(
     source: &Source<'_>,
-    options: &Options,
+    options: &BuildOptions,
     includes: &Includes,
     target: &Target,
     open: bool,
-) -> Result<hir::Program, BuildError> {
+) -> Result<hir::TranslationUnit, BuildError> {
     let mut names = Names::default();
     let mut sources = SourceMap::default();
     let mut diagnostics = Diagnostics::new(options.warn, options.warnings_are_errors);
@@ -157,7 +163,7 @@ fn stages(
     let analysed = sema::analyse(&items, &mut names, &features, &mut diagnostics);
     let log = diagnostics.render(&sources);
     match analysed {
-        Some(a) if !diagnostics.failed() => Ok(hir::Program {
+        Some(a) if !diagnostics.failed() => Ok(hir::TranslationUnit {
             types: a.types,
             functions: a.functions,
             globals: a.globals,

@@ -26,10 +26,10 @@ pub mod source;
 mod text;
 pub mod types;
 
-pub use check::{Checks, Finding, FindingKind, Item};
+pub use check::{Checks, Finding, FindingKind, ItemIds};
 pub use compile::{BuildError, Source, check_unit, compile, compile_for, preprocessed};
 pub use counters::Counters;
-pub use launch::{Access, Arg, LaunchError, LaunchOptions, MAX_STEPS, MAX_TIME, NdRange, Outcome};
+pub use launch::{Access, Arg, LaunchError, LaunchOptions, LaunchOutcome, MAX_STEPS, MAX_TIME, NdRange};
 pub use memory::Memory;
 pub use options::{Includes, Target};
 pub use program::{ArgInfo, ArgKind, KernelInfo, Program};

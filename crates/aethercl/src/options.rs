@@ -92,7 +92,7 @@ impl Default for Target {
 
 /// Parsed build options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct BuildOptions {
     /// `-D` and `-U` in order: the name with its value, or `None` to undefine.
     pub defines: Vec<(String, Option<String>)>,
     /// `-I`.
@@ -134,7 +134,7 @@ const IGNORED: [&str; 13] = [
     "-w",
 ];
 
-impl Options {
+impl BuildOptions {
     /// Parses options in the format of `clBuildProgram`.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Program {
     /// Unique number in the process, also after the program was dropped.
     number: u64,
-    hir: hir::Program,
+    hir: hir::TranslationUnit,
     constants: Constants,
     kernels: Vec<KernelInfo>,
     lowered: Mutex<HashMap<(FunctionId, bool), Lowered>>,
@@ -68,7 +68,7 @@ pub struct KernelInfo {
     pub required_sub_group: Option<u32>,
     /// Whether a parameter points to volatile device memory: groups may wait for other groups' writes.
     pub(crate) waits: bool,
-    /// Bytes of local memory of its own variables.
+    /// Bytes of local memory for the kernel's variables.
     pub local_bytes: u64,
     /// Those variables.
     pub(crate) locals: Vec<LocalVariable>,
@@ -119,7 +119,7 @@ impl Program {
         Ok(Program::new(compile_for(source, options, includes, target)?))
     }
 
-    fn new(hir: hir::Program) -> Program {
+    fn new(hir: hir::TranslationUnit) -> Program {
         let constants = Constants::new(&hir);
         let kernels = hir.functions.keys().filter_map(|id| kernel_info(&hir, *id)).collect();
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -142,7 +142,7 @@ impl Program {
     }
 
     /// Returns the typed program.
-    pub fn hir(&self) -> &hir::Program {
+    pub fn hir(&self) -> &hir::TranslationUnit {
         &self.hir
     }
 
@@ -165,7 +165,7 @@ impl Program {
     }
 }
 
-fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
+fn kernel_info(hir: &hir::TranslationUnit, id: FunctionId) -> Option<KernelInfo> {
     let function = hir.function(id);
     let kernel = function.kernel.as_ref()?;
     let args = function.locals[..function.params].iter().map(|p| {

@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use aethercl::image::{Channel, Class, Format, Image, Order, Sampler};
+use aethercl::image::{Channel, ChannelOrder, Class, Format, Image, Sampler};
 use aethercl::types::ImageKind;
 use aethercl::{
     Access, Arg, Checks, Counters, Finding, FindingKind, Includes, LaunchOptions, Memory, NdRange, Program,
     Source,
 };
 
-const RGBA_FLOAT: Format = Format { order: Order::Rgba, channel: Channel::Float };
-const RGBA8: Format = Format { order: Order::Rgba, channel: Channel::Unorm8 };
+const RGBA_FLOAT: Format = Format { order: ChannelOrder::Rgba, channel: Channel::Float };
+const RGBA8: Format = Format { order: ChannelOrder::Rgba, channel: Channel::Unorm8 };
 
 fn built(text: &str, options: &str) -> Result<Program, String> {
     Program::build(&Source { name: "test.cl", text }, options, &Includes::none()).map_err(|e| e.log)
@@ -101,15 +101,15 @@ fn colour(format: Format, texel: &[u8]) -> [f64; 4] {
     let size = format.channel.bytes() as usize;
     let c: Vec<f64> = texel.chunks(size).map(|b| channel_value(format.channel, b)).collect();
     match format.order {
-        Order::R => [c[0], 0.0, 0.0, 1.0],
-        Order::A => [0.0, 0.0, 0.0, c[0]],
-        Order::Rg => [c[0], c[1], 0.0, 1.0],
-        Order::Ra => [c[0], 0.0, 0.0, c[1]],
-        Order::Rgba => [c[0], c[1], c[2], c[3]],
-        Order::Bgra => [c[2], c[1], c[0], c[3]],
-        Order::Argb => [c[1], c[2], c[3], c[0]],
-        Order::Intensity => [c[0]; 4],
-        Order::Luminance => [c[0], c[0], c[0], 1.0],
+        ChannelOrder::R => [c[0], 0.0, 0.0, 1.0],
+        ChannelOrder::A => [0.0, 0.0, 0.0, c[0]],
+        ChannelOrder::Rg => [c[0], c[1], 0.0, 1.0],
+        ChannelOrder::Ra => [c[0], 0.0, 0.0, c[1]],
+        ChannelOrder::Rgba => [c[0], c[1], c[2], c[3]],
+        ChannelOrder::Bgra => [c[2], c[1], c[0], c[3]],
+        ChannelOrder::Argb => [c[1], c[2], c[3], c[0]],
+        ChannelOrder::Intensity => [c[0]; 4],
+        ChannelOrder::Luminance => [c[0], c[0], c[0], 1.0],
     }
 }
 
@@ -224,7 +224,7 @@ fn texel(image: &Image, data: &[u8], p: [i64; 3]) -> [f64; 4] {
         let (size, index) = (image.format.bytes() as usize, ((p[2] * h + p[1]) * w + p[0]) as usize);
         return colour(image.format, &data[index * size..(index + 1) * size]);
     }
-    let opaque = matches!(image.format.order, Order::R | Order::Rg | Order::Luminance);
+    let opaque = matches!(image.format.order, ChannelOrder::R | ChannelOrder::Rg | ChannelOrder::Luminance);
     [0.0, 0.0, 0.0, if opaque { 1.0 } else { 0.0 }]
 }
 
@@ -359,7 +359,7 @@ fn kernels_ask_about_images() {
         let bytes = Image::packed(0, kind, format, extent).bytes();
         Arg::Image(bench.image(kind, format, extent, &vec![0; bytes as usize]), Access::Write)
     };
-    let bgra = Format { order: Order::Bgra, channel: Channel::Unorm8 };
+    let bgra = Format { order: ChannelOrder::Bgra, channel: Channel::Unorm8 };
     let out = bench.buffer(64);
     let args = [
         image(ImageKind::Volume, RGBA_FLOAT, [3, 4, 5]),
@@ -390,7 +390,7 @@ fn samplers_stand_in_programs_and_functions_take_images() {
     );
     let bench = Bench::new();
     let data: Vec<u8> = [0f32, 1.0, 5.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-    let format = Format { order: Order::R, channel: Channel::Float };
+    let format = Format { order: ChannelOrder::R, channel: Channel::Float };
     let image = bench.image(ImageKind::Plane, format, [3, 1, 1], &data);
     let out = bench.buffer(24);
     let given = Sampler(Sampler::NEAREST | Sampler::BORDER);
@@ -414,7 +414,7 @@ fn halves_and_read_write_images() {
     let program = built(text, "-cl-std=CL3.0").unwrap();
     let bench = Bench::new();
     let data: Vec<u8> = (0..16u16).flat_map(|i| half::f16::from_f32(i.into()).to_le_bytes()).collect();
-    let format = Format { order: Order::Rgba, channel: Channel::Half };
+    let format = Format { order: ChannelOrder::Rgba, channel: Channel::Half };
     let image = bench.image(ImageKind::Buffer, format, [4, 1, 1], &data);
     assert_eq!(bench.launch(&program, &[Arg::Image(image, Access::Write)], [4, 1], Checks::ALL).0, []);
     let got = bench.words(image.address, 8);

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use aethercl::{Access, Arg, Checks, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
+use aethercl::{
+    Access, Arg, Checks, Includes, LaunchOptions, LaunchOutcome, Memory, NdRange, Program, Source,
+};
 
 fn build(text: &str) -> Program {
     build_with(text, "")
@@ -26,7 +28,7 @@ fn download(memory: &Memory, at: u64, n: usize) -> Vec<f32> {
     bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
 }
 
-fn launch(p: &Program, m: &Memory, name: &str, args: &[Arg<'_>], range: NdRange) -> Outcome {
+fn launch(p: &Program, m: &Memory, name: &str, args: &[Arg<'_>], range: NdRange) -> LaunchOutcome {
     p.launch(m, name, args, range, &LaunchOptions { threads: 2, ..LaunchOptions::default() }).unwrap()
 }
 

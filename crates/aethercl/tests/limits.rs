@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use aethercl::{
-    Access, Arg, Checks, Includes, LaunchError, LaunchOptions, Memory, NdRange, Outcome, Program, Source,
+    Access, Arg, Checks, Includes, LaunchError, LaunchOptions, LaunchOutcome, Memory, NdRange, Program,
+    Source,
 };
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ fn build(text: &str) -> Program {
 }
 
 /// Runs `k` on one buffer of 64 words, all of them zero.
-fn launch(text: &str, range: NdRange, options: &LaunchOptions) -> Result<Outcome, LaunchError> {
+fn launch(text: &str, range: NdRange, options: &LaunchOptions) -> Result<LaunchOutcome, LaunchError> {
     let memory = Memory::new(1 << 20);
     let address = memory.allocate(256, "x").unwrap();
     memory.fill(address, &[0; 4], 256).unwrap();

@@ -187,7 +187,7 @@ fn run(sim: &Path) -> Result<(), String> {
                 Arg::Buffer { address: *address, bytes: arg.size as u64, access }
             }
             ArgKind::Local => Arg::Local(arg.size),
-            // Oclgrind's cases have no images or samplers. A launch with bytes instead of one is refused.
+            // Oclgrind's cases do not have images or samplers. A launch with bytes instead of one is refused.
             ArgKind::Value(_) | ArgKind::Image(..) | ArgKind::Sampler => Arg::Scalar(data),
         })
         .collect();

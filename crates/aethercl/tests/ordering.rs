@@ -117,7 +117,7 @@ fn the_last_group_sees_what_all_others_wrote() {
     assert_eq!(races(&last_group("", acq_rel), CL2, 6), 0);
     assert_ne!(races(&last_group("", &acq_rel.replace("acq_rel", "relaxed")), CL2, 6), 0);
     assert_ne!(races(&last_group("", &acq_rel.replace("acq_rel", "release")), CL2, 6), 0);
-    // A fence of OpenCL C 1.2 has no scope. A fence of 2.0 has work-group scope.
+    // A fence of OpenCL C 1.2 does not have a scope. A fence of 2.0 has work-group scope.
     let full = "mem_fence(CLK_GLOBAL_MEM_FENCE);";
     let both = |text: String| text.replace("barrier(", &format!("if (get_local_id(0) == 0) {full} barrier("));
     assert_eq!(races(&both(last_group(full, "atomic_inc(flag)")), "", 6), 0);

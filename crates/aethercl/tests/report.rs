@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use aethercl::counters::{Counters, Tally};
-use aethercl::machine::{Binding, Faults, Fence, Gpu, KernelLaunch, Options};
+use aethercl::machine::{Binding, Faults, Fence, Gpu, KernelLaunch, MachineOptions};
 use aethercl::model::Profile;
-use aethercl::report::{Device, Figures, Kernel};
+use aethercl::report::{Device, Figures, KernelSummary};
 use aethercl::{Access, Includes, LaunchOptions, NdRange, Program, Source};
 use std::sync::Arc;
 
@@ -55,7 +55,12 @@ impl Machine {
     fn with(count_all: bool, faults: &Arc<Faults>) -> Self {
         let source = Source { name: "t.cl", text: TEXT };
         let program = Arc::new(Program::build(&source, "", &Includes::none()).unwrap());
-        let options = Options { journal: true, count_all, faults: Arc::clone(faults), ..Options::default() };
+        let options = MachineOptions {
+            journal: true,
+            count_all,
+            faults: Arc::clone(faults),
+            ..MachineOptions::default()
+        };
         let mut gpu = Gpu::new(Profile::named("h200").unwrap(), options);
         let queue = gpu.open_queue().unwrap();
         let buffer = gpu.allocate(BYTES, "x").unwrap();
@@ -81,13 +86,13 @@ impl Machine {
     }
 }
 
-fn kernel(kernel: &str, items: u64) -> Kernel {
+fn kernel(kernel: &str, items: u64) -> KernelSummary {
     let mut machine = Machine::new(false);
     machine.launch(kernel, items, 1);
     machine.device().kernels.remove(0)
 }
 
-fn line(kernel: &Kernel, line: u32) -> Figures {
+fn line(kernel: &KernelSummary, line: u32) -> Figures {
     kernel.lines.iter().find(|l| l.line == line && l.file == "t.cl").map(|l| l.did).unwrap_or_default()
 }
 

@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use aethercl::{
-    Access, Arg, Checks, Includes, LaunchError, LaunchOptions, Memory, NdRange, Outcome, Program, Source,
+    Access, Arg, Checks, Includes, LaunchError, LaunchOptions, LaunchOutcome, Memory, NdRange, Program,
+    Source,
 };
 use std::time::{Duration, Instant};
 
 /// Runs `k(data, flag)` with `groups` groups of 8 work-items. Returns the first word of `data`.
-fn run(text: &str, groups: u64, options: &LaunchOptions) -> Result<(u32, Outcome), LaunchError> {
+fn run(text: &str, groups: u64, options: &LaunchOptions) -> Result<(u32, LaunchOutcome), LaunchError> {
     let source = Source { name: "wait.cl", text };
     let program =
         Program::build(&source, "-cl-std=CL2.0", &Includes::none()).unwrap_or_else(|e| panic!("{}", e.log));

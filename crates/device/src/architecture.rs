@@ -39,7 +39,7 @@ pub enum IntelGeneration {
     Xe3,
 }
 
-/// Architecture of a device. As JSON: `{"family": "nvidia", "sm": 90}`, `{"family": "amd", "gfx": "gfx90a"}`.
+/// Architecture of a device, in JSON: `{"family": "nvidia", "sm": 90}`, `{"family": "amd", "gfx": "gfx90a"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "family", rename_all = "lowercase")]
 pub enum Architecture {

@@ -21,7 +21,7 @@ pub fn plain_name(name: &str) -> Result<&str> {
 }
 
 /// Maximum size, in bytes, of a file that is read at once: descriptions, vocabularies, templates.
-const MOST_WHOLE: u64 = 1 << 30;
+const MAX_WHOLE: u64 = 1 << 30;
 
 /// Rejects a path that is not a regular file. A pipe waits for a writer, and a device may never end.
 ///
@@ -43,7 +43,7 @@ pub fn require_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// `InvalidInput` for a path that is not a regular file, `FileTooLarge` for a larger file, and system errors.
 pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    read_within(path, MOST_WHOLE)
+    read_within(path, MAX_WHOLE)
 }
 
 /// Returns the bytes of a regular file of at most `most` bytes.
@@ -76,7 +76,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Returns a path next to `path` that no other thread or program uses at this time.
-pub fn beside(path: &Path) -> PathBuf {
+pub fn temporary_sibling(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -91,7 +91,7 @@ pub fn beside(path: &Path) -> PathBuf {
 /// Errors from creating, writing and renaming. The file at the path is then unchanged, and no partial file remains.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (mut file, aside) = loop {
-        let aside = beside(path);
+        let aside = temporary_sibling(path);
         // Never write to an existing file: a process with the same id on another machine may be writing it, or another user may have put a link
         // there.
         match OpenOptions::new().write(true).create_new(true).open(&aside) {
@@ -121,7 +121,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
         return Ok(());
     }
     // Use a separate file, so that an existing file stays unchanged.
-    let aside = beside(path);
+    let aside = temporary_sibling(path);
     fs::write(&aside, b"").map_err(fail)?;
     fs::remove_file(&aside).map_err(fail)
 }
@@ -138,7 +138,7 @@ impl Lock {
     /// it. The lock file stays, because a program cannot wait for a file that is renamed away.
     ///
     /// # Errors
-    /// Errors from creating the lock file. On a file system without locks there is no lock and no error.
+    /// Errors from creating the lock file. A file system without locks causes neither a lock nor an error.
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".lock");
@@ -154,7 +154,7 @@ impl Lock {
     /// Waits for the exclusive lock for changing a folder. On Unix this locks the folder itself and adds no file.
     ///
     /// # Errors
-    /// `Io` if the folder cannot be opened. If it cannot be locked, as on some network file systems, there is no lock and no error.
+    /// `Io` if the folder cannot be opened. If it cannot be locked, as on some network file systems, `Ok` is returned without a lock.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         let opened = if cfg!(unix) {
             File::open(folder)

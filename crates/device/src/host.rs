@@ -8,8 +8,8 @@ use std::{fs::File, io::Write, ops::Deref, path::Path};
 
 /// A file mapped read-only. It dereferences to its bytes; an empty file is an empty slice.
 ///
-/// The file must not be truncated or rewritten in place while it is mapped, because the mapped pages are the file. netcl writes every file to a
-/// temporary path and renames it, which leaves an existing mapping unchanged.
+/// The file must not be truncated or rewritten in place while it is mapped: the mapped pages are the file. netcl writes every file to a temporary
+/// path and renames it, which leaves an existing mapping unchanged.
 #[derive(Debug)]
 pub struct MappedFile {
     map: Option<memmap2::Mmap>,
@@ -66,7 +66,7 @@ impl SharedMemory {
     /// the first access would terminate the process.
     ///
     /// # Errors
-    /// `Io` if the file exists or the disk has no space.
+    /// `Io` if the file exists or the disk is full.
     pub fn create(path: &Path, bytes: usize) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io("creating", path, &e);
         let mut file = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;

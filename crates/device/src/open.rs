@@ -9,7 +9,7 @@ pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
 
-/// Returns an error if OpenCL is present but has no device.
+/// Returns an error if OpenCL is present but does not have a device.
 ///
 /// # Errors
 /// `Device` if `devices` is empty.
@@ -148,7 +148,7 @@ mod tests {
                 "{e}"
             );
         }
-        // There is no fallback: the error names what OpenCL lacks.
+        // Without a fallback, the error names what OpenCL lacks.
         let settings = Settings { opencl_library: Some("no-such-library".into()), ..Settings::default() };
         assert_eq!(open_driver("auto", &settings).err().unwrap().kind(), crate::ErrorKind::Device);
     }

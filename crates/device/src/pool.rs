@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Maximum size of blocks carved from slabs. For these sizes a driver call and its page rounding cost more than the block itself.
-const SMALL: usize = 128 << 10;
+const MAX_SLAB_BLOCK: usize = 128 << 10;
 const SLAB: usize = 4 << 20;
 
 /// A block of device memory. `memory` is the object to bind. `root` and `offset` give its position, because OpenCL forbids a sub-buffer of a
@@ -34,7 +34,7 @@ pub(crate) enum Home {
     Driver,
     /// None: the block is a part of a buffer, and its parent keeps the memory.
     Part,
-    /// None: there is no memory. The unique address replaces the block's own address.
+    /// None: memory is not allocated. The unique address replaces the block's own address.
     Nowhere(u64),
 }
 
@@ -200,7 +200,7 @@ impl State {
             let (address, home) = (Arc::default(), Home::Pool);
             return Ok(Block { memory, root, offset: zone, bytes: class, address, home });
         }
-        if exact || class > SMALL {
+        if exact || class > MAX_SLAB_BLOCK {
             let memory = self.allocate(driver, class, tag)?;
             let address = Arc::default();
             let home = Home::Pool;
@@ -241,7 +241,7 @@ impl State {
 
     fn trim(&mut self) {
         for (class, blocks) in self.free.drain() {
-            if class > SMALL {
+            if class > MAX_SLAB_BLOCK {
                 self.stats.reserved = self.stats.reserved.saturating_sub(class * blocks.len());
             }
         }

@@ -109,14 +109,14 @@ impl Profiler {
 }
 
 /// Maximum number of launches in a timeline, about 130 bytes each.
-const MOST: usize = 1 << 20;
+const MAX_LAUNCHES: usize = 1 << 20;
 
 impl State {
     fn harvest(&mut self, driver: &dyn Driver) -> Result<()> {
         for launch in self.pending.drain(..) {
             let launch = launch.read(driver)?;
             match &mut self.timeline {
-                Some((_, each)) if each.len() < MOST => each.push(launch),
+                Some((_, each)) if each.len() < MAX_LAUNCHES => each.push(launch),
                 Some(_) => {
                     return Err(Error::unsupported(
                         "profile: more than a million launches; profile fewer steps",

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Settings {
     /// `NETCL_OPENCL_LIBRARY`: the OpenCL library to load instead of searching for one.
     pub opencl_library: Option<PathBuf>,
-    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one `.icd` file, or a library. Used if there is no ICD loader.
+    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one `.icd` file, or a library. Used without an ICD loader.
     pub icd_vendors: Option<PathBuf>,
     /// `NETCL_NO_LOADER`: skips the system's ICD loader and loads the vendor libraries directly.
     pub no_loader: bool,
@@ -67,7 +67,7 @@ pub struct Builders {
 
 impl Builders {
     /// Upper limit of processes: each takes memory of the host and of the device.
-    const MOST: usize = 12;
+    const MAX_PROCESSES: usize = 12;
 
     /// Uses the `netcl` program at this path.
     pub fn program(program: PathBuf) -> Self {
@@ -76,7 +76,7 @@ impl Builders {
 
     /// Uses a program with arguments: as many processes as this machine has cores, at most 12.
     pub fn new(program: PathBuf, arguments: Vec<std::ffi::OsString>) -> Self {
-        let most = std::thread::available_parallelism().map_or(1, usize::from).min(Self::MOST);
+        let most = std::thread::available_parallelism().map_or(1, usize::from).min(Self::MAX_PROCESSES);
         Self { program, arguments, most }
     }
 

@@ -12,15 +12,15 @@ use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, Program, Q
 use crate::driver::{Edit, Transfer, TransferKind};
 use crate::{Capabilities, Error, ErrorKind, Result, SimSettings};
 use aethercl::machine::{
-    Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome,
-    Packet, TraceLevel,
+    Binding, Callback, CommandOutcome, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch,
+    MachineOptions, Narrator, Packet, TraceLevel,
 };
 use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of findings that an error shows; one defect can produce one finding per work-item.
-const SHOWN: usize = 4;
+const MAX_SHOWN_FINDINGS: usize = 4;
 
 /// Device state that its memory objects keep alive.
 struct Shared {
@@ -149,14 +149,14 @@ impl SimDriver {
         };
         let memory = settings.memory.unwrap_or(profile.memory.bytes).min(profile.memory.bytes);
         let capabilities = describe(&profile, memory);
-        let options = Options {
+        let options = MachineOptions {
             memory: Some(memory),
             timeline: settings.trace.is_some(),
             narrator: Narrator::new(level, Some(Box::new(|line| tracing::info!("sim: {line}")))),
             faults,
             // Counting costs time and is needed only for the simulated clock.
             count_none: settings.trace.is_none() && level == TraceLevel::Off,
-            ..Options::default()
+            ..MachineOptions::default()
         };
         let launch = LaunchOptions {
             checks,
@@ -230,7 +230,7 @@ impl SimDriver {
         &self,
         what: (TransferKind, QueueKind, usize),
         submit: impl FnOnce(&mut Gpu, usize, Callback) -> std::result::Result<Fence, GpuError>,
-    ) -> Result<Outcome> {
+    ) -> Result<CommandOutcome> {
         let number = self.number(what.1);
         let done = self.do_now(|gpu, callback| submit(gpu, number, callback))?.1;
         self.note(what, &done);
@@ -340,8 +340,9 @@ fn finished(waited: std::result::Result<(), GpuError>) -> Result<()> {
 
 /// Converts the findings of a launch to an error.
 fn found(kernel: &str, findings: &[Finding]) -> Error {
-    let shown = findings.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let more = findings.len().saturating_sub(SHOWN);
+    let shown =
+        findings.iter().take(MAX_SHOWN_FINDINGS).map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let more = findings.len().saturating_sub(MAX_SHOWN_FINDINGS);
     let rest = if more > 0 { format!("\n… and {more} more") } else { String::new() };
     Error::launch(format!("the simulator found a defect in kernel {kernel}:\n{shown}{rest}"))
 }
@@ -438,7 +439,7 @@ impl Driver for SimDriver {
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
         let program = &program.get::<SimProgram>().ok_or_else(|| foreign("program"))?.0;
         if program.kernel(name).is_none() {
-            return Err(Error::build(format!("the program has no kernel {name}")));
+            return Err(Error::build(format!("the program does not have a kernel {name}")));
         }
         Ok(KernelHandle::new(SimKernel {
             program: Arc::clone(program),

@@ -17,7 +17,7 @@ fn transfers(device: &Device) -> Vec<Transfer> {
     device.upload(&a, 0, &vec![7; n]).unwrap();
     device.copy(&a, 0, &b, 0, n / 2).unwrap();
     device.fill(&a, &[3; 4]).unwrap();
-    device.upload_beside(&beside, 0, &[1; 64]).unwrap();
+    device.upload_overlapped(&beside, 0, &[1; 64]).unwrap();
     let mark = device.mark().unwrap();
     let mut out = vec![0; 256];
     device.download_after(&mark, &a, 0, &mut out).unwrap();

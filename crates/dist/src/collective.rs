@@ -13,7 +13,7 @@ use netcl_tensor::DType;
 use std::ops::Range;
 
 /// Maximum total size, in bytes, of all ranks' vectors that are sent to all ranks whole.
-pub(crate) const SMALL: usize = 64 << 10;
+pub(crate) const MAX_WHOLE_BYTES: usize = 64 << 10;
 /// Bytes of a share that are exchanged at a time. In addition to the vector, a rank needs this much memory for each other rank.
 pub(crate) const SEGMENT: usize = 8 << 20;
 
@@ -26,7 +26,7 @@ pub(crate) fn all_reduce(
     (scratch, length): (&mut Vec<u8>, usize),
 ) -> Result<()> {
     let n = link.size();
-    if data.len().saturating_mul(n) <= SMALL {
+    if data.len().saturating_mul(n) <= MAX_WHOLE_BYTES {
         let mut all = vec![0; data.len() * n];
         all_gather(link, data, &mut all)?;
         let parts: Vec<&[u8]> = if data.is_empty() { Vec::new() } else { all.chunks(data.len()).collect() };
@@ -141,7 +141,7 @@ pub(crate) fn all_gather(link: &dyn Transport, own: &[u8], all: &mut [u8]) -> Re
     if len == 0 {
         return Ok(());
     }
-    if len.saturating_mul(n) > SMALL {
+    if len.saturating_mul(n) > MAX_WHOLE_BYTES {
         all[rank * len..(rank + 1) * len].copy_from_slice(own);
         let shares: Vec<Range<usize>> = (0..n).map(|rank| rank * len..(rank + 1) * len).collect();
         return gather_shares(link, all, &shares);
@@ -167,7 +167,7 @@ pub(crate) fn all_gather(link: &dyn Transport, own: &[u8], all: &mut [u8]) -> Re
 /// Sends the vector of `root` to all ranks: by a binomial tree, or, if it is long, in shares that the ranks then exchange.
 pub(crate) fn broadcast(link: &dyn Transport, data: &mut [u8], root: usize) -> Result<()> {
     let n = link.size();
-    if data.len() <= SMALL || n < 3 {
+    if data.len() <= MAX_WHOLE_BYTES || n < 3 {
         return tree(link, data, root);
     }
     let shares: Vec<Range<usize>> = (0..n).map(|rank| shard(data.len(), n, rank)).collect();

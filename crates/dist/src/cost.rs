@@ -4,7 +4,7 @@
 //! and receives one message at a time, so `n` ranks that share a network card each get its bandwidth divided by `n`.
 
 use crate::Link;
-use crate::collective::{SEGMENT, SMALL};
+use crate::collective::{MAX_WHOLE_BYTES, SEGMENT};
 
 impl Link {
     /// Returns the seconds for a message of `bytes`.
@@ -14,7 +14,7 @@ impl Link {
 
     /// Returns the seconds for `ranks` ranks to sum vectors of `bytes`, without the additions themselves.
     pub fn all_reduce(&self, bytes: f64, ranks: usize) -> f64 {
-        if ranks > 1 && bytes * ranks as f64 <= SMALL as f64 {
+        if ranks > 1 && bytes * ranks as f64 <= MAX_WHOLE_BYTES as f64 {
             let steps = f64::from(ranks.next_power_of_two().trailing_zeros());
             return steps * self.delay.as_secs_f64() + (ranks - 1) as f64 * bytes / self.bytes_per_s.max(1.0);
         }

@@ -13,12 +13,12 @@ const PIECE: usize = 256 << 10;
 /// Number of bytes copied while holding the lock. Copying them takes less time than acquiring the lock again.
 const AT_ONCE: usize = 32 << 10;
 /// Number of pieces that a sender may be ahead of its receiver.
-const AHEAD: usize = 8;
+const MAX_PIECES_AHEAD: usize = 8;
 /// Duration of polling before a waiting rank sleeps. Waking a thread takes longer than most small messages. Ranks that compute the same work reach an
 /// exchange within a few device waits of each other.
 const SPIN: Duration = Duration::from_micros(200);
 /// Interval at which a waiting rank checks its timeout.
-const LOOK: Duration = Duration::from_millis(200);
+const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Marks a rank that is not waiting.
 const NOBODY: usize = usize::MAX;
 
@@ -101,7 +101,7 @@ struct State {
 impl State {
     /// Keeps the memory of a piece after it was read.
     fn keep(&mut self, piece: Vec<u8>) {
-        if self.spare.len() < AHEAD {
+        if self.spare.len() < MAX_PIECES_AHEAD {
             self.spare.push(piece);
         }
     }
@@ -172,7 +172,7 @@ impl Thread {
             if left.is_zero() {
                 return Err(Error::device(self.watch.silent(waited, &[self.silent(peer)])));
             }
-            let left = left.min(LOOK);
+            let left = left.min(TIMEOUT_CHECK_INTERVAL);
             state.sleepers += 1;
             state = line.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             state.sleepers -= 1;
@@ -195,7 +195,7 @@ impl Thread {
 
     fn send(&self, to: usize, piece: &[u8]) -> Result<()> {
         let line = self.line(self.rank, to);
-        let mut state = self.when(line, to, |state| state.closed || state.pieces.len() < AHEAD)?;
+        let mut state = self.when(line, to, |state| state.closed || state.pieces.len() < MAX_PIECES_AHEAD)?;
         if state.closed {
             drop(state);
             return self.when(line, to, |_| false).map(drop);

@@ -268,7 +268,7 @@ impl Mpi {
     /// Initializes MPI and joins all processes of the launcher. `library` replaces the search by known names.
     ///
     /// # Errors
-    /// `Device` if there is no library or it was initialized before. Also if it belongs to another launcher, which shows as a world of one process.
+    /// `Device` if the library is missing or was initialized before. Also if it belongs to another launcher, which shows as a world of one process.
     pub fn join(launcher: Option<&Launcher>, library: Option<&Path>, patience: Duration) -> Result<Group> {
         let library = Library::open(&candidates(launcher, library))?;
         let (mut before, mut level) = (0, 0);

@@ -19,7 +19,7 @@ use netcl_device::driver::Event;
 use netcl_device::{Device, Error, Pinned, Result, SharedMemory, Stream};
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Tensor};
-use small::{AWAKE, SMALL, Small};
+use small::{AWAKE, MAX_HOST_SUM_BYTES, Small};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Default for RelaySettings {
 /// A vector is copied in at least this many pieces, if they have at least the minimum size. The copy of one piece to the host and that of another to
 /// the device then overlap.
 const PIECES: usize = 4;
-const LEAST_PIECE: usize = 2 << 20;
+const MIN_PIECE_BYTES: usize = 2 << 20;
 /// Alignment of shares in elements, which every device accepts.
 const ALIGN: usize = 1024;
 /// Parameter names of the summands of one launch.
@@ -256,7 +256,7 @@ impl Relay {
     /// Returns the piece size in bytes for a vector of `bytes`.
     fn piece(&self, bytes: usize) -> usize {
         let most = self.settings.piece;
-        (bytes / PIECES).next_multiple_of(4096).clamp(LEAST_PIECE.min(most), most)
+        (bytes / PIECES).next_multiple_of(4096).clamp(MIN_PIECE_BYTES.min(most), most)
     }
 
     /// Makes later commands in both streams wait for `ready`.
@@ -329,7 +329,11 @@ impl Relay {
     ///
     /// # Errors
     /// Errors of `f` and of the device.
-    pub fn beside<T>(&mut self, ready: &Event, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn with_overlapping_transfers<T>(
+        &mut self,
+        ready: &Event,
+        f: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         self.down_used = true;
         self.down.wait(ready)?;
         self.down.run(f)
@@ -500,7 +504,7 @@ fn check_floats(x: &Tensor) -> Result<()> {
 
 /// Returns true if a vector is exchanged by messages and summed on the host.
 fn is_small(x: &Tensor) -> bool {
-    x.count() * x.dtype().size() <= SMALL
+    x.count() * x.dtype().size() <= MAX_HOST_SUM_BYTES
 }
 
 /// Computes `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest interval between two clock readings that counts as waiting. A process that was stopped, or a machine that slept, has not waited.
-const LOOK: Duration = Duration::from_secs(1);
+const MAX_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One rank's wait timeout and wait statistics.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Waiting {
     /// Reads the clock and returns the total wait time so far.
     pub fn look(&mut self) -> Duration {
         let now = Instant::now();
-        self.waited += now.duration_since(self.last).min(LOOK);
+        self.waited += now.duration_since(self.last).min(MAX_CLOCK_INTERVAL);
         self.last = now;
         self.waited
     }
@@ -111,7 +111,7 @@ mod tests {
     fn a_stopped_process_has_not_waited() {
         let Some(before) = Instant::now().checked_sub(Duration::from_secs(3600)) else { return };
         let mut waiting = Waiting { last: before, waited: Duration::ZERO };
-        assert!(waiting.look() <= LOOK);
+        assert!(waiting.look() <= MAX_CLOCK_INTERVAL);
     }
 
     #[test]

@@ -9,14 +9,14 @@ use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, Tensor};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const RANK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `f` on each of `n` ranks and returns the results.
 fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
     let f = &f;
     std::thread::scope(|scope| {
         let start = |rank: Group| scope.spawn(move || f(&rank));
-        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
+        let threads: Vec<_> = local(n, RANK_TIMEOUT).into_iter().map(start).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     })
 }
@@ -105,7 +105,7 @@ fn a_rank_that_hangs_is_named_after_a_while() {
 /// A rank may wait for another waiting rank. It names the rank that hangs.
 #[test]
 fn of_a_chain_of_ranks_that_wait_the_last_one_is_named() {
-    let ranks = local(4, PATIENCE);
+    let ranks = local(4, RANK_TIMEOUT);
     let errors: Vec<String> = std::thread::scope(|scope| {
         // The first rank waits for the second, the second for the third, and the third for the last, which hangs.
         let wait = |rank: usize| {

@@ -46,7 +46,7 @@ pub fn twin_with(device: &Device, change: impl FnOnce(Settings) -> Settings) -> 
 
 /// Builds the programs that `job` needs and the disk cache lacks, in several processes, if the settings name them. `watch` receives the number of
 /// finished programs and the total, and returns whether to continue. Does nothing if the driver caches its kernels itself, the device is simulated,
-/// or there is no disk cache. A program that cannot be built here is built when the job launches it, which then reports the error.
+/// or the disk cache is disabled. A program that cannot be built here is built when the job launches it, which then reports the error.
 ///
 /// # Errors
 /// Errors of the job on a device that computes nothing.

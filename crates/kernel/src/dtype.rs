@@ -45,7 +45,7 @@ impl DType {
     pub fn code(self) -> i64 {
         self as i64
     }
-    /// Returns the OpenCL C type that an element is loaded as; bf16 has no OpenCL C type.
+    /// Returns the OpenCL C type that an element is loaded as; bf16 does not have an OpenCL C type.
     pub fn c_type(self) -> &'static str {
         match self {
             Self::F32 => "float",

@@ -18,7 +18,7 @@ const QUOTED_LINES: usize = 4;
 
 /// Outcome of a build in another process.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum BuildOutcome {
     /// The compiler returned a program, or an error that a build here repeats.
     Returned,
     /// The process ended. Contains how it ended and its last output.
@@ -43,9 +43,9 @@ pub(crate) struct Guard {
 impl Guard {
     /// Builds an order in the other process and starts that process if necessary. If it ends, the compiler is blamed only if a fresh process ends at
     /// the same order.
-    pub fn build(&self, builders: &Builders, device: &str, order: &Order) -> Outcome {
+    pub fn build(&self, builders: &Builders, device: &str, order: &Order) -> BuildOutcome {
         if self.given_up.load(Ordering::Relaxed) {
-            return Outcome::Returned;
+            return BuildOutcome::Returned;
         }
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fresh = false;
@@ -62,7 +62,7 @@ impl Guard {
                             "{device}: kernels are built in this process, because no other process starts: {e}"
                         );
                         self.given_up.store(true, Ordering::Relaxed);
-                        return Outcome::Returned;
+                        return BuildOutcome::Returned;
                     }
                 },
             };
@@ -72,7 +72,7 @@ impl Guard {
                         tracing::debug!("{}: {answer}", order.kernel);
                     }
                     *process = Some(running);
-                    return Outcome::Returned;
+                    return BuildOutcome::Returned;
                 }
                 Err(_) if fresh => return running.end(),
                 // The process may have ended since its last order, by an idle timeout or a signal.
@@ -141,9 +141,9 @@ impl Process {
     }
 
     /// Returns the outcome of an order at which the process ended. An external signal says nothing about the compiler.
-    fn end(self) -> Outcome {
+    fn end(self) -> BuildOutcome {
         let (sent, words) = self.last_words();
-        if sent { Outcome::Returned } else { Outcome::Ended(words) }
+        if sent { BuildOutcome::Returned } else { BuildOutcome::Ended(words) }
     }
 
     /// Returns whether an external signal ended the process, and how it ended with its last output.

@@ -66,7 +66,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns a kernel with this name and source ([`cl_file!`](crate::cl_file) for a file) that runs on any device and has no tuned parameters.
+    /// Returns a kernel with this name and source ([`cl_file!`](crate::cl_file) for a file) that runs on any device and does not have tuned
+    /// parameters.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,

@@ -99,14 +99,14 @@ thread_local! {
 }
 
 /// Result of a launch's lookups: its kernel and sizes. [`Launch::run_as`] with the same defines and shape needs no lookup.
-pub struct Found {
+pub struct ResolvedLaunch {
     kernel: Arc<KernelHandle>,
     range: Range,
     tuning: Arc<Tuning>,
     generation: u64,
 }
 
-impl Found {
+impl ResolvedLaunch {
     /// Returns true if a launch would look up the same kernel now: no tuned parameter has changed, and launches are not being recorded.
     pub fn is_current(&self) -> bool {
         self.tuning.generation() == Some(self.generation)
@@ -151,7 +151,7 @@ impl Parts {
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         let changes = std::mem::take(&mut self.changes);
         *self = Self { defines, slots, changes, ..Self::default() };
-        // A thread that is ending has no storage for them.
+        // A thread that is ending does not have storage for them.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(self));
     }
 }
@@ -359,11 +359,11 @@ impl<'a> Launch<'a> {
 
     /// Does the same and returns its lookups for [`Launch::run_as`]. Returns `None` for a launch without work-items, and while launches are being
     /// recorded.
-    pub fn run_finding(mut self) -> Result<Option<Found>> {
+    pub fn run_finding(mut self) -> Result<Option<ResolvedLaunch>> {
         let done = self.device().and_then(|device| match self.find(&device)? {
             Some((kernel, range, tuning, generation)) => {
                 self.enqueue(&device, &kernel, range)?;
-                Ok(generation.map(|generation| Found { kernel, range, tuning, generation }))
+                Ok(generation.map(|generation| ResolvedLaunch { kernel, range, tuning, generation }))
             }
             None => Ok(None),
         });
@@ -372,7 +372,7 @@ impl<'a> Launch<'a> {
     }
 
     /// Enqueues the launch with the lookups of a launch with the same defines and shape. The defines and shape of this launch are ignored.
-    pub fn run_as(mut self, found: &Found) -> Result<()> {
+    pub fn run_as(mut self, found: &ResolvedLaunch) -> Result<()> {
         let done = self.device().and_then(|device| self.enqueue(&device, &found.kernel, found.range));
         self.parts.recycle();
         done

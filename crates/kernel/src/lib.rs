@@ -1,4 +1,4 @@
-//! netcl-kernel: takes OpenCL C and launches kernels. It has no notion of tensors.
+//! netcl-kernel: takes OpenCL C and launches kernels. It does not know tensors.
 //!
 //! A [`Kernel`] is a source with defines and tuned parameters. [`Kernel::launch`] binds arguments, builds the source for the device on first use (or
 //! loads it from the disk cache) and enqueues it.
@@ -27,7 +27,7 @@ pub use define::{Text, Value};
 pub use dtype::DType;
 pub use guard::DriverRecord;
 pub use kernel::{CHOSEN, Kernel, PRELUDE, Reload};
-pub use launch::{Found, Launch, Operand, Scalar, checked_only};
+pub use launch::{Launch, Operand, ResolvedLaunch, Scalar, checked_only};
 pub use order::Order;
 pub use programs::{BuildStats, Programs};
 pub use variants::{Usable, Variants};

@@ -5,7 +5,7 @@
 
 use crate::cache::DiskCache;
 use crate::define::Value;
-use crate::guard::{self, Guard, Outcome};
+use crate::guard::{self, BuildOutcome, Guard};
 use crate::hash::Mix;
 use crate::kernel::{Kernel, Reload};
 use crate::order::{Order, entries};
@@ -115,7 +115,7 @@ impl Programs {
         if self.disk(device).is_some_and(|disk| disk.knows(&DiskCache::key(order, capabilities))) {
             return Ok(());
         }
-        let Outcome::Ended(how) = guard.build(builders, &capabilities.id, order) else { return Ok(()) };
+        let BuildOutcome::Ended(how) = guard.build(builders, &capabilities.id, order) else { return Ok(()) };
         let why = format!("the driver's compiler ended its process ({how})");
         Tuning::of(device).retire_crashing(device, kernel, &why);
         Err(Error::build(format!(
@@ -265,7 +265,7 @@ fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
     Error::new(
         cause.kind(),
         format!(
-            "the source of kernel {} has no entry {entry}; its entries are: {there} ({})",
+            "the source of kernel {} does not have an entry {entry}; its entries are: {there} ({})",
             kernel.name,
             cause.message()
         ),
@@ -316,7 +316,7 @@ mod tests {
         static WRONG: Kernel =
             Kernel::new("header_wrong", "__kernel void k(__global float *x) { x[0] = no_such(x[0]); }");
         let Ok(device) = Device::open("pocl:0", &Settings::default()) else { return };
-        // Other PoCL builds have no separate header.
+        // Other PoCL builds do not have a separate header.
         let Some(header) = vendors::header(device.capabilities()) else { return };
         let order = Order::of(&device, &TEXT, &[]);
         let text = header.before(&order.source);
@@ -338,7 +338,9 @@ mod tests {
         let x = device.allocate(64).unwrap();
         let error = WRONG.launch("three").write(&x).groups(1).run().unwrap_err();
         assert!(
-            error.message().contains("kernel entry_test has no entry three; its entries are: one, two"),
+            error
+                .message()
+                .contains("kernel entry_test does not have an entry three; its entries are: one, two"),
             "{error}"
         );
     }

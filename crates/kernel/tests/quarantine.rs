@@ -246,7 +246,7 @@ fn a_variant_that_fails_its_first_test_gives_way() {
     assert!(Tuning::of(&trusting).proven(&trusting, &FAST, never));
 }
 
-/// The quarantine has a separate folder next to the cache; with storage disabled there is none.
+/// The quarantine has a separate folder next to the cache; with storage disabled it does not exist.
 #[test]
 fn the_folder_can_be_another_than_the_caches() {
     let [cache, own] = [0; 2].map(|_| tempfile::tempdir().unwrap());

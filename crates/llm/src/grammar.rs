@@ -20,7 +20,7 @@ const OPTIONS: &str = "x-guidance";
 const WHITE_SPACE: &str = r"[ ]|\n[ \t]{0,20}";
 
 /// Maximum number of states of the automaton that reads tokens, each of 1 to 2 kB. A sequence that needs more of them fails.
-const MOST_STATES: usize = 100_000;
+const MAX_STATES: usize = 100_000;
 
 /// Compiles grammars for one tokenizer: holds its tokens as a trie.
 pub struct Grammars {
@@ -85,7 +85,7 @@ impl Grammars {
     /// Returns a compiler for `tokenizer`.
     ///
     /// # Errors
-    /// `Format` if the tokenizer has no end token.
+    /// `Format` if the tokenizer does not have an end token.
     pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
         let end = tokenizer.eos().or(tokenizer.stops().first().copied());
         let vocab = tokenizer.vocab_size() as u32;
@@ -124,7 +124,7 @@ impl Grammars {
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&environment).map_err(|e| wrong("tokenizer", &e))?;
         factory.quiet();
-        factory.limits_mut().max_lexer_states = MOST_STATES;
+        factory.limits_mut().max_lexer_states = MAX_STATES;
         Ok(Self { factory, stops })
     }
 

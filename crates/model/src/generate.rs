@@ -1,9 +1,9 @@
 //! Sampling of tokens: temperature, top-k, top-p, min-p.
 
 use crate::model::{Choice, Continuation, Model, check_token};
-use crate::ranks::Ranks;
+use crate::ranks::RankedTokens;
 use crate::tokenizer::Tokenizer;
-use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, Rule, Rules};
+use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, Rules, SamplingRule};
 use netcl_tensor::{Device, Error, Result};
 use std::sync::Arc;
 
@@ -47,17 +47,17 @@ impl Sampling {
 
     /// Returns the sampling rules for the device; `None` if it does not support them.
     fn rules(&self, vocab: usize) -> Option<Rules> {
-        let mut steps = vec![Rule::Temperature(self.temperature)];
+        let mut steps = vec![SamplingRule::Temperature(self.temperature)];
         if self.top_k > 0 {
-            steps.push(Rule::TopK(self.top_k));
+            steps.push(SamplingRule::TopK(self.top_k));
         }
-        steps.extend([Rule::TopP(self.top_p, 1), Rule::MinP(self.min_p, 1)]);
+        steps.extend([SamplingRule::TopP(self.top_p, 1), SamplingRule::MinP(self.min_p, 1)]);
         Rules::new(&steps).ok().filter(|rules| rules.candidates(vocab).is_some())
     }
 
     /// Samples a token from `logits (V)` with the random number `uniform` in `[0, 1)`. A token with logit −∞ is never chosen.
     pub fn choose(&self, logits: &[f32], uniform: f64) -> usize {
-        let mut ranks = Ranks::new(logits);
+        let mut ranks = RankedTokens::new(logits);
         let Some(best) = ranks.get(0) else { return 0 };
         if self.temperature == 0.0 {
             return best;
@@ -141,7 +141,7 @@ impl<'a> Generation<'a> {
     }
 
     /// Samples only tokens that `tokenizer` has. A model's vocabulary is often padded to a multiple that suits its kernels; ids beyond the
-    /// tokenizer's have no text.
+    /// tokenizer's do not have text.
     ///
     /// # Errors
     /// `Format` if the tokenizer has none of the model's ids.

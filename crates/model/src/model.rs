@@ -21,7 +21,7 @@ pub trait Model: Send + Sync {
     fn params(&self) -> &Params;
 
     /// Returns the trained table (V, C) that is both embedding and output head, if there is one. It receives two gradients: first that of the head,
-    /// and at the end of the backward pass that of the embedding, whose rows are zero except for those of the tokens.
+    /// and at the end of the backward pass that of the embedding. The latter is zero except for the rows of the tokens.
     fn tied_embedding(&self) -> Option<&Tensor> {
         None
     }
@@ -64,7 +64,7 @@ pub trait Model: Send + Sync {
     /// Starts the incremental processing of a text, for generation.
     ///
     /// # Errors
-    /// `Memory` when the device has no room for the key/value cache.
+    /// `Memory` when the device does not have room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
 
     /// Downcast hook for callers that need a concrete model type.

@@ -111,8 +111,8 @@ impl Params {
 
     /// Creates a model with its parameters in one arena of the exact size (or in several, if one allocation cannot hold them).
     ///
-    /// `make` is called twice and must create the same parameters both times. In the first call, which determines the size, they have no separate
-    /// memory.
+    /// `make` is called twice and must create the same parameters both times. In the first call, which determines the size, they do not have a
+    /// separate memory.
     ///
     /// # Errors
     /// Errors of `make`; `Memory` if the device has too little memory.

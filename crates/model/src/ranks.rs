@@ -2,14 +2,14 @@
 
 /// Tokens in descending order of logits; equal logits in ascending order of ids.
 #[derive(Clone, Debug)]
-pub struct Ranks<L> {
+pub struct RankedTokens<L> {
     logits: L,
     order: Vec<u32>,
     /// Length of the sorted prefix.
     sorted: usize,
 }
 
-impl<L: AsRef<[f32]>> Ranks<L> {
+impl<L: AsRef<[f32]>> RankedTokens<L> {
     /// All tokens of `logits (V)` except those with logit −∞.
     pub fn new(logits: L) -> Self {
         let values = logits.as_ref();
@@ -107,7 +107,7 @@ mod tests {
         all
     }
 
-    fn rest(ranks: &mut Ranks<&Vec<f32>>) -> Vec<usize> {
+    fn rest(ranks: &mut RankedTokens<&Vec<f32>>) -> Vec<usize> {
         (0..).map_while(|i| ranks.get(i)).collect()
     }
 
@@ -116,13 +116,13 @@ mod tests {
     fn ranks_are_those_of_a_whole_sort() {
         let logits = logits();
         let all = whole(&logits);
-        let mut ranks = Ranks::new(&logits);
+        let mut ranks = RankedTokens::new(&logits);
         assert_eq!(
             (0..5001).map(|i| ranks.get(i)).collect::<Vec<_>>(),
             [all.iter().map(|i| Some(*i)).collect(), vec![None]].concat()
         );
         for (seen, kept) in [(0, 200), (3, 1), (1000, 999), (70, 5000), (0, 9000)] {
-            let mut ranks = Ranks::new(&logits);
+            let mut ranks = RankedTokens::new(&logits);
             (0..seen).for_each(|i| assert_eq!(ranks.get(i), Some(all[i])));
             ranks.keep(kept);
             assert_eq!(rest(&mut ranks), all[..kept.min(5000)]);
@@ -134,13 +134,13 @@ mod tests {
         let logits = logits();
         let all = whole(&logits);
         for (seen, dropped) in [(0, 0), (0, 3), (100, 3), (3, 100), (70, 5000), (0, 9000)] {
-            let mut ranks = Ranks::new(&logits);
+            let mut ranks = RankedTokens::new(&logits);
             (0..seen).for_each(|i| assert_eq!(ranks.get(i), Some(all[i])));
             ranks.drop_first(dropped);
             assert_eq!(rest(&mut ranks), all[dropped.min(5000)..]);
         }
         for seen in [0, 5, 300, 5000] {
-            let mut ranks = Ranks::new(&logits);
+            let mut ranks = RankedTokens::new(&logits);
             (0..seen).for_each(|i| assert_eq!(ranks.get(i), Some(all[i])));
             ranks.retain(|id| id % 3 == 0);
             let expected: Vec<_> = all.iter().copied().filter(|id| id % 3 == 0).collect();

@@ -53,13 +53,13 @@ impl Default for ServeOptions {
 }
 
 /// KiB that requests may occupy until they are answered, but at least four of the largest bodies.
-const MOST_MEMORY: usize = 1 << 20;
+const MAX_MEMORY_KIB: usize = 1 << 20;
 /// Maximum number of threads that render and encode concurrently.
 pub const ASIDE: usize = 8;
 /// Maximum number of grammars that are compiled concurrently.
-const MOST_COMPILERS: usize = 4;
+const MAX_COMPILERS: usize = 4;
 /// Maximum number of requests whose grammars wait for compilation.
-pub const MOST_GRAMMARS: usize = 32;
+pub const MAX_GRAMMARS: usize = 32;
 
 /// The state of a server.
 pub struct App {
@@ -107,10 +107,10 @@ impl App {
             started: Instant::now(),
             since,
             draining,
-            memory: Arc::new(Semaphore::new(MOST_MEMORY.max(most_body >> 8))),
+            memory: Arc::new(Semaphore::new(MAX_MEMORY_KIB.max(most_body >> 8))),
             threads: Arc::new(Semaphore::new(ASIDE)),
-            compilers: Arc::new(Semaphore::new((processors / 2).clamp(1, MOST_COMPILERS))),
-            grammars: Semaphore::new(MOST_GRAMMARS),
+            compilers: Arc::new(Semaphore::new((processors / 2).clamp(1, MAX_COMPILERS))),
+            grammars: Semaphore::new(MAX_GRAMMARS),
         }
     }
 

@@ -18,13 +18,13 @@ const SECONDS: u64 = 2;
 /// Bytes of memory for the compilation.
 const MEMORY: u64 = 256 << 20;
 /// Wall-clock limit for compiling all grammars of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Smaller than the stack of the server's threads: a compilation that fits here also fits there.
 const STACK: usize = 1 << 20;
 /// Maximum bytes of a schema that is compiled without a check if all of its keywords are simple.
 const PLAIN: usize = 4 << 10;
 /// Maximum number of vocabulary ids that a check supports.
-const MOST_IDS: u64 = 4 << 20;
+const MAX_IDS: u64 = 4 << 20;
 /// Prefix that marks the answer in the other output of the program.
 const MARK: &str = "netcl-grammar ";
 
@@ -57,7 +57,7 @@ impl Patience {
     /// Starts a time limit now. Returns it with the guard that keeps it active.
     pub fn begin() -> (Self, Waiting) {
         let gone = Arc::new(AtomicBool::new(false));
-        (Self { gone: Arc::clone(&gone), until: Instant::now() + PATIENCE }, Waiting(gone))
+        (Self { gone: Arc::clone(&gone), until: Instant::now() + COMPILE_TIMEOUT }, Waiting(gone))
     }
 
     /// Returns true if no one waits for the request any more.
@@ -72,7 +72,7 @@ impl Patience {
         match Instant::now() < self.until {
             true => Ok(()),
             false => {
-                let seconds = PATIENCE.as_secs();
+                let seconds = COMPILE_TIMEOUT.as_secs();
                 Err(ApiError::field(
                     param,
                     format!("{param}: compiling took more than {seconds} s; simplify it"),
@@ -192,7 +192,7 @@ pub fn check_grammar(mut input: impl Read, mut output: impl Write) -> std::io::R
 
 fn compiled(question: &str) -> Result<usize, String> {
     let question: Value = serde_json::from_str(question).map_err(|e| e.to_string())?;
-    let vocab = question["vocab"].as_u64().unwrap_or(0).min(MOST_IDS) as usize;
+    let vocab = question["vocab"].as_u64().unwrap_or(0).min(MAX_IDS) as usize;
     let grammars = Grammars::of_bytes(vocab).map_err(|e| e.message().to_owned())?;
     let made = match question["lark"].as_str() {
         Some(text) => grammars.compile_lark(text),

@@ -19,11 +19,11 @@ const NAME: &str = "x-request-id";
 /// Longer request ids are replaced.
 const LONGEST_NAME: usize = 128;
 /// An oversized body is read up to this many times the limit, so that its sender can read the error.
-const PATIENCE: usize = 4;
+const MAX_READ_FACTOR: usize = 4;
 /// Time during which a body may arrive at any rate.
 const ANY_RATE: Duration = Duration::from_secs(10);
 /// Minimum average bytes per second of a body after that time.
-const LEAST_RATE: f64 = 1000.0;
+const MIN_RATE: f64 = 1000.0;
 /// Paths that need no key: the liveness check, and the pages, which ask for the key.
 const OPEN: [&str; 4] = ["/health", "/ready", "/", "/device"];
 
@@ -137,15 +137,15 @@ pub struct Held {
 }
 
 /// Bytes of a body that do not count toward the budget.
-const SMALL: usize = 16 << 10;
+const FREE_BODY_BYTES: usize = 16 << 10;
 /// Bytes that a JSON value occupies after parsing.
 const VALUE: usize = 96;
 /// Maximum number of JSON values in a body: an embedding request's 2048 texts of 500 ids each.
-const MOST_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 20;
 
-/// Extends `held` until it covers `bytes`; the first `SMALL` bytes are free.
+/// Extends `held` until it covers `bytes`; the first `FREE_BODY_BYTES` bytes are free.
 fn take(app: &App, held: &mut OwnedSemaphorePermit, bytes: usize) -> ApiResult<()> {
-    let wanted = (bytes.saturating_sub(SMALL) >> 10).saturating_sub(held.num_permits());
+    let wanted = (bytes.saturating_sub(FREE_BODY_BYTES) >> 10).saturating_sub(held.num_permits());
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let more = Arc::clone(&app.memory).try_acquire_many_owned(wanted);
     let full = |_| ApiError::unavailable("Requests being read use all memory for requests", 2);
@@ -181,7 +181,7 @@ pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
     let (mut stream, began) = (request.into_body().into_data_stream(), tokio::time::Instant::now());
     let (mut body, mut total) = (Vec::new(), 0);
     loop {
-        let longest = timeout.min(ANY_RATE + Duration::from_secs_f64(total as f64 / LEAST_RATE));
+        let longest = timeout.min(ANY_RATE + Duration::from_secs_f64(total as f64 / MIN_RATE));
         let Ok(part) = timeout_at(began + longest, stream.next()).await else {
             return Err(ApiError::slow_body(total, longest.as_secs_f64()));
         };
@@ -195,7 +195,7 @@ pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
         } else {
             body = Vec::new();
         }
-        if total > most.saturating_mul(PATIENCE) {
+        if total > most.saturating_mul(MAX_READ_FACTOR) {
             break;
         }
     }
@@ -203,8 +203,8 @@ pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
         return Err(ApiError::large_body(most));
     }
     let count = values(&body);
-    if count > MOST_VALUES {
-        return Err(ApiError::many_values(count, MOST_VALUES));
+    if count > MAX_VALUES {
+        return Err(ApiError::many_values(count, MAX_VALUES));
     }
     take(app, &mut held, 2 * body.len() + count * VALUE)?;
     Ok(Held { body, memory: held })

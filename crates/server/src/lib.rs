@@ -12,7 +12,7 @@
 
 mod answer;
 mod app;
-mod bound;
+mod output_grammar;
 mod checker;
 mod error;
 mod fields;
@@ -33,7 +33,7 @@ mod schemas;
 mod seats;
 mod stream;
 mod tools;
-mod wishes;
+mod sampling_params;
 mod worker;
 
 pub use app::ServeOptions;

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::guard::{guard, nothing, other_method};
 use crate::io::Timed;
 use crate::routes;
-use crate::seats::{Busy, Seats};
+use crate::seats::{BusySeat, Seats};
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::from_fn_with_state;
@@ -26,9 +26,9 @@ use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 /// Maximum bytes of a request head.
-const MOST_HEAD: usize = 64 << 10;
+const MAX_HEAD: usize = 64 << 10;
 /// Maximum number of header fields of a request.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 /// Interval between attempts to close a connection for a new one.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Time for the ends of answers to reach their clients after the drain time is over.
@@ -99,7 +99,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
     let places = Arc::new(Semaphore::new(app.options.connections.max(1)));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.options.read_timeout);
-    builder.max_buf_size(MOST_HEAD).max_headers(MOST_HEADERS);
+    builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
     tokio::pin!(stop);
     let (seats, mut number) = (Seats::new(), 0);
     'all: loop {
@@ -135,7 +135,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
         let (seat, own) = (taken.seat(), TowerToHyperService::new(router.clone()));
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Arc::clone(&seat));
-            let (busy, answer) = (Busy::begin(&seat), own.call(request));
+            let (busy, answer) = (BusySeat::begin(&seat), own.call(request));
             async move { answer.await.map(|response| busy.during(response)) }
         });
         let connection = graceful.watch(builder.serve_connection(io, service));

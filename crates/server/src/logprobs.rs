@@ -64,7 +64,7 @@ impl Words {
     }
 }
 
-/// Converts to a finite number. JSON has no infinity; OpenAI writes −9999 for nearly impossible tokens.
+/// Converts to a finite number. JSON does not have infinity; OpenAI writes −9999 for nearly impossible tokens.
 fn finite(logprob: f32) -> f64 {
     if logprob.is_finite() { f64::from(logprob) } else { -9999.0 }
 }

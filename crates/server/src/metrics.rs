@@ -1,6 +1,6 @@
 //! Metrics for Prometheus and for the device page.
 
-use crate::piece::{End, Piece};
+use crate::piece::{Piece, SequenceEnd};
 use netcl::llm::engine::StepCost;
 use netcl::llm::sampler::Finish;
 use prometheus_client::encoding::text::encode;
@@ -66,7 +66,7 @@ pub struct OfModel {
 
 /// Load of a model, for gauges.
 #[derive(Clone, Debug, Default)]
-pub struct Busy {
+pub struct ModelLoad {
     /// Its name.
     pub model: String,
     /// Sequences in prefill or decode.
@@ -189,7 +189,7 @@ impl Metrics {
     }
 
     /// Returns the text in Prometheus format.
-    pub fn text(&self, busy: &[Busy], memory: &[(String, [(&'static str, u64); 4])]) -> String {
+    pub fn text(&self, busy: &[ModelLoad], memory: &[(String, [(&'static str, u64); 4])]) -> String {
         let set = |family: &Family<Labels, Gauge>, labels: Labels, value: u64| {
             family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
         };
@@ -273,12 +273,12 @@ impl OfModel {
             *last = Some(now);
         }
         match &piece.end {
-            Some(End::Done(finish, usage)) if *finish != Finish::Stopped => {
+            Some(SequenceEnd::Done(finish, usage)) if *finish != Finish::Stopped => {
                 self.prompt_tokens.inc_by(usage.prompt as u64);
                 self.cached_tokens.inc_by(usage.reused as u64);
                 self.duration.observe(now.duration_since(began).as_secs_f64());
             }
-            Some(End::Failed(_)) => drop(self.errors.inc()),
+            Some(SequenceEnd::Failed(_)) => drop(self.errors.inc()),
             _ => {}
         }
     }
@@ -299,12 +299,13 @@ mod tests {
         let piece = Piece { choice: 0, tokens: vec![token()], text: String::new(), end: None };
         model.count(&piece, began, &mut last, began + Duration::from_millis(20));
         let usage = Usage { prompt: 7, reused: 4, ..Usage::default() };
-        let end = Some(End::Done(Finish::Length, usage));
+        let end = Some(SequenceEnd::Done(Finish::Length, usage));
         let piece = Piece { choice: 0, tokens: vec![token(), token()], text: String::new(), end };
         model.count(&piece, began, &mut last, began + Duration::from_millis(30));
         metrics.request("/v1/models", 200);
         let cost = StepCost { texts: 2, in_turns: false, runs: 9, seconds: 0.25, launches: Some(3) };
-        let busy = Busy { model: "a".into(), running: 2, waiting: 1, used: 3, pages: 9, costs: vec![cost] };
+        let busy =
+            ModelLoad { model: "a".into(), running: 2, waiting: 1, used: 3, pages: 9, costs: vec![cost] };
         let text = metrics
             .text(&[busy], &[("sim".into(), [("live", 5), ("reserved", 6), ("peak", 7), ("total", 8)])]);
         for line in [

@@ -3,7 +3,7 @@
 use crate::checker::Checker;
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{Calls, Forms, THINK};
-use crate::metrics::{Busy, OfModel};
+use crate::metrics::{ModelLoad, OfModel};
 use crate::piece::Piece;
 use crate::profile::{Sampled, Times};
 use crate::reader::Reader;
@@ -225,8 +225,10 @@ impl Loaded {
     /// 400 for a model without a tokenizer.
     pub fn text(&self) -> ApiResult<&TextParts> {
         self.text.as_ref().ok_or_else(|| {
-            let message =
-                format!("The model {} has no tokenizer, so it accepts only prompts of token ids", self.name);
+            let message = format!(
+                "The model {} does not have a tokenizer, so it accepts only prompts of token ids",
+                self.name
+            );
             ApiError::field("model", message)
         })
     }
@@ -278,9 +280,9 @@ impl Loaded {
     }
 
     /// Returns its load.
-    pub fn busy(&self) -> Busy {
+    pub fn busy(&self) -> ModelLoad {
         let load = self.status.load();
-        Busy {
+        ModelLoad {
             model: self.name.clone(),
             running: load.running + load.reading,
             // Includes requests that the engine has not received yet.
@@ -421,7 +423,7 @@ fn load(spec: &ModelSpec, options: &ModelOptions) -> Result<(LoadedModel, u64)> 
     let model =
         LoadedModel::open_adapted(&spec.path, &spec.adapters, &options.devices, how, &mut |_| Ok(()))?;
     if model.tokenizer().is_err() {
-        tracing::warn!(model = %spec.name, "{} has no tokenizer: the model accepts only prompts of token ids, with /v1/completions", spec.path.display());
+        tracing::warn!(model = %spec.name, "{} does not have a tokenizer: the model accepts only prompts of token ids, with /v1/completions", spec.path.display());
     }
     let seconds = began.elapsed().as_secs_f64();
     let (context, trained) = (model.context(), model.trained_context());

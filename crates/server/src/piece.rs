@@ -23,12 +23,12 @@ pub struct Piece {
     /// Final text.
     pub text: String,
     /// Set with the last piece.
-    pub end: Option<End>,
+    pub end: Option<SequenceEnd>,
 }
 
 /// End of a sequence.
 #[derive(Debug)]
-pub enum End {
+pub enum SequenceEnd {
     /// Normally.
     Done(Finish, Usage),
     /// With an error.

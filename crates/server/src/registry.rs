@@ -1,7 +1,7 @@
 //! The models of a server: loaded on request and unloaded when another one needs their memory, least recently used first.
 
 use crate::error::{ApiError, ApiResult};
-use crate::metrics::{Busy, Metrics, OfModel};
+use crate::metrics::{Metrics, ModelLoad, OfModel};
 use crate::model::{Loaded, ModelOptions, ModelSpec, live};
 use netcl::device::{Error, ErrorKind, Result};
 use netcl::llm::LoadedModel;
@@ -87,7 +87,7 @@ impl Models {
     }
 
     /// Returns the load of the loaded models.
-    pub fn busy(&self) -> Vec<Busy> {
+    pub fn busy(&self) -> Vec<ModelLoad> {
         self.each().filter_map(|(_, loaded)| loaded).map(|loaded| loaded.busy()).collect()
     }
 
@@ -194,7 +194,7 @@ impl Models {
         })
     }
 
-    /// Unloads the least recently used idle model. Returns false if there is none.
+    /// Unloads the least recently used idle model. Returns false without one.
     async fn give_one_up(&self) -> bool {
         let idle = self.entries.iter().filter_map(|entry| Some((entry, entry.loaded()?)));
         let idle = idle.filter(|(_, loaded)| loaded.is_idle());

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Maximum number of cached grammars.
-const KEPT: usize = 64;
+const MAX_CACHED_GRAMMARS: usize = 64;
 /// Maximum bytes of the cached grammars, each with the current size of its automaton.
 const KEPT_BYTES: usize = 256 << 20;
 /// Number of rejected sources whose errors are cached.
@@ -59,7 +59,7 @@ impl Kept {
     fn keep(&mut self, entry: Entry) {
         self.grammars.push_back(entry);
         let mut all: usize = self.grammars.iter().map(Entry::bytes).sum();
-        while self.grammars.len() > KEPT || all > KEPT_BYTES {
+        while self.grammars.len() > MAX_CACHED_GRAMMARS || all > KEPT_BYTES {
             let Some(gone) = self.grammars.pop_front() else { return };
             all = all.saturating_sub(gone.bytes());
         }

@@ -1,5 +1,5 @@
-//! Open connections. If all slots are in use, the server closes one connection for a new one: the one that has been idle longest, or else the one
-//! that has been sending a body longest.
+//! Open connections. If all slots are in use, the server closes one connection for a new one. It closes the one that has been idle longest. If none
+//! is idle, it closes the one that has been sending a body longest.
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
@@ -107,9 +107,9 @@ impl Drop for Taken {
 }
 
 /// A request that is being answered.
-pub struct Busy(Arc<Seat>);
+pub struct BusySeat(Arc<Seat>);
 
-impl Busy {
+impl BusySeat {
     /// Marks the connection as busy until this is dropped.
     pub fn begin(seat: &Arc<Seat>) -> Self {
         seat.busy.fetch_add(1, Ordering::SeqCst);
@@ -122,7 +122,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusySeat {
     fn drop(&mut self) {
         self.0.idle_since.store(self.0.seats.now(), Ordering::SeqCst);
         self.0.busy.fetch_sub(1, Ordering::SeqCst);
@@ -149,7 +149,7 @@ impl Drop for Receiving {
 /// A response body that keeps its connection busy.
 struct Written {
     body: Body,
-    _busy: Busy,
+    _busy: BusySeat,
 }
 
 impl HttpBody for Written {

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Running;
-use crate::piece::{End, Piece};
+use crate::piece::{Piece, SequenceEnd};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -157,8 +157,8 @@ pub async fn collect(mut running: Running, choices: usize, mut each: impl FnMut(
     while left > 0 {
         let piece = running.pieces.recv().await.ok_or_else(gone)?;
         match &piece.end {
-            Some(End::Failed(error)) => return Err(ApiError::of_text(error)),
-            Some(End::Done(_, usage)) => {
+            Some(SequenceEnd::Failed(error)) => return Err(ApiError::of_text(error)),
+            Some(SequenceEnd::Done(_, usage)) => {
                 left -= 1;
                 totals.add(piece.choice, choices, usage);
             }
@@ -192,8 +192,8 @@ impl<W: Wire> Streaming<W> {
 
     fn piece(&mut self, piece: &Piece) {
         let failed = match &piece.end {
-            Some(End::Failed(error)) => Some(ApiError::of_text(error)),
-            Some(End::Done(_, usage)) => {
+            Some(SequenceEnd::Failed(error)) => Some(ApiError::of_text(error)),
+            Some(SequenceEnd::Done(_, usage)) => {
                 self.left = self.left.saturating_sub(1);
                 self.totals.add(piece.choice, self.choices, usage);
                 None

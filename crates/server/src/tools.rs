@@ -182,7 +182,7 @@ fn function(choice: &Map<String, Value>, tools: Option<&Tools>, known: &[&str]) 
         return Err(wrong_choice("the function's name is missing"));
     };
     let known = tools.and_then(|tools| (0..tools.list.len()).find(|at| tools.name(*at) == name));
-    known.ok_or_else(|| wrong_choice(format!("tools has no function {name:?}")))
+    known.ok_or_else(|| wrong_choice(format!("tools does not have a function {name:?}")))
 }
 
 /// Parses `{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}`, or the flat form of `/v1/responses`. Returns the functions that

@@ -2,7 +2,7 @@
 //! Without work it waits for a command; it never waits for a reader.
 
 use crate::metrics::OfModel;
-use crate::piece::{End, Piece, Token};
+use crate::piece::{Piece, SequenceEnd, Token};
 use crate::profile::{Kernels, Sampled};
 use netcl::device::{Error, ErrorKind, Result, guarded};
 use netcl::llm::LoadedModel;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// Time limit for building kernels before the first request.
-const WARM: Duration = Duration::from_secs(10);
+const WARMUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prompt lengths, in tokens, for which kernels are built in advance.
 const WARM_PROMPTS: [usize; 5] = [2, 8, 32, 128, 512];
@@ -162,7 +162,7 @@ impl<'a> Worker<'a> {
     }
 
     fn work(&mut self, mut engine: Engine<'a>, commands: &Receiver<Command>) {
-        while self.hear(&mut engine, commands) {
+        while self.receive_commands(&mut engine, commands) {
             self.embed();
             if !engine.is_idle()
                 && let Err(error) = self.step(&mut engine)
@@ -194,8 +194,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes the available commands; waits for one if there is no work. Returns false at the end.
-    fn hear(&mut self, engine: &mut Engine<'a>, commands: &Receiver<Command>) -> bool {
+    /// Takes the available commands; waits for one when idle. Returns false at the end.
+    fn receive_commands(&mut self, engine: &mut Engine<'a>, commands: &Receiver<Command>) -> bool {
         loop {
             let command = match engine.is_idle() && self.embeddings.is_empty() {
                 true => commands.recv().map_err(|_| TryRecvError::Disconnected),
@@ -235,7 +235,7 @@ impl<'a> Worker<'a> {
             Err(error) => {
                 drop(places);
                 for choice in first..first + choices {
-                    let end = Some(End::Failed(error.clone()));
+                    let end = Some(SequenceEnd::Failed(error.clone()));
                     drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
                 }
             }
@@ -273,8 +273,8 @@ impl<'a> Worker<'a> {
                     piece.tokens.push(Token { id: token, logprobs });
                 }
                 Event::Text { text, .. } => piece.text.push_str(&text),
-                Event::Done { finish, usage, .. } => piece.end = Some(End::Done(finish, usage)),
-                Event::Failed { error, .. } => piece.end = Some(End::Failed(error)),
+                Event::Done { finish, usage, .. } => piece.end = Some(SequenceEnd::Done(finish, usage)),
+                Event::Failed { error, .. } => piece.end = Some(SequenceEnd::Failed(error)),
             }
         }
         let now = Instant::now();
@@ -309,7 +309,7 @@ impl<'a> Worker<'a> {
         for (_, Listener { choice, tell, _place: place, .. }) in self.listeners.drain() {
             self.metrics.errors.inc();
             drop(place);
-            let end = Some(End::Failed(error.clone()));
+            let end = Some(SequenceEnd::Failed(error.clone()));
             drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
         }
     }
@@ -349,7 +349,7 @@ fn warm(model: &LoadedModel, engine: &mut Engine<'_>, texts: usize) -> Result<()
     // Twice the number of steps, in case the cache cannot hold all sequences.
     for _ in 0..2 * texts {
         step(engine)?;
-        if engine.is_idle() || engine.load().running >= texts || began.elapsed() > WARM {
+        if engine.is_idle() || engine.load().running >= texts || began.elapsed() > WARMUP_TIMEOUT {
             break;
         }
     }
@@ -363,7 +363,7 @@ fn warm(model: &LoadedModel, engine: &mut Engine<'_>, texts: usize) -> Result<()
         while !engine.is_idle() {
             step(engine)?;
         }
-        if began.elapsed() + 4 * before.elapsed() > WARM {
+        if began.elapsed() + 4 * before.elapsed() > WARMUP_TIMEOUT {
             break;
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time limit for a case in seconds, including the compilation of its kernels.
-const PATIENCE: u64 = 60;
+const CASE_TIMEOUT_SECONDS: u64 = 60;
 
 /// Ends the program if a case takes too long: a wrong barrier hangs the queue without an error.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl Watchdog {
             loop {
                 std::thread::sleep(Duration::from_millis(500));
                 let (what, since) = watched.0.lock().unwrap().clone();
-                if since.elapsed() > Duration::from_secs(PATIENCE) {
+                if since.elapsed() > Duration::from_secs(CASE_TIMEOUT_SECONDS) {
                     println!("HANG {what}");
                     eprintln!("HANG {what}");
                     std::process::abort();

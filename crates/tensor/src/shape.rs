@@ -3,7 +3,7 @@
 use netcl_device::{Error, Result};
 use std::fmt;
 
-/// Sizes of the axes, outermost first. A scalar has no axes.
+/// Sizes of the axes, outermost first. A scalar does not have axes.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Vec<usize>);
 

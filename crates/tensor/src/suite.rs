@@ -22,13 +22,13 @@ mod select;
 mod selftest;
 mod subject;
 mod survey;
-pub use accuracy::{Accuracy, Errors, Gradients, MAX_REFERENCE_ELEMENTS};
+pub use accuracy::{Accuracy, Errors, MAX_REFERENCE_ELEMENTS, ReferenceGradients};
 pub use bench::{BenchCase, BenchFn, bench};
 pub use case::{Case, CasesFn, Depth, cases};
 pub use examine::{Event, Findings, Here, Tester, examine, examine_by, threads};
 pub use inference::{INFERENCE, Inference};
 pub use quick::quick;
-pub use sample::{Input, Layouts, Sample};
+pub use sample::{Layouts, Sample, SampleInput};
 pub use select::select;
 pub use selftest::{Reach, SelfTest, Verdict};
 pub use survey::Owners;
@@ -77,7 +77,9 @@ fn opened(settings: &Settings) -> Result<Device> {
 
 /// Opens the test device without the simulator's checks, for tests of memory: with checks, every buffer is a separate allocation.
 pub fn unchecked_device() -> Result<Device> {
-    opened(&Settings { check: Vec::new(), ..Settings::from_env() })
+    let mut settings = Settings::from_env();
+    settings.sim.check.clear();
+    opened(&settings)
 }
 
 /// Opens the test device with compiler optimizations off on CPUs. With them, PoCL takes four times as long to build a program, and tests
@@ -100,7 +102,7 @@ pub(crate) fn test(name: &str) {
     let entry = OPS.iter().find(|e| e.name == name).unwrap();
     for dtype in DType::FLOATS {
         let cases = entry.suite(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
-        assert!(cases > 0, "{name} has no cases for {dtype}");
+        assert!(cases > 0, "{name} does not have cases for {dtype}");
     }
     // Devices keep a few kilobytes that launches of one kind share.
     let memory = device.memory();

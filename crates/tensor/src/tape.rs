@@ -7,8 +7,8 @@
 //! If an input or result that a backward reads was overwritten after the forward, the backward is an error, as in PyTorch
 //! (`tensor/saved.rs`). A gradient that a leaf collects owns its memory (`tape/collect.rs`).
 
-use crate::tensor::autograd::{Autograd, Backward, Body, Done, Node};
-use crate::tensor::saved::{Form, Saved, described};
+use crate::tensor::autograd::{Autograd, BackwardFn, Body, Done, TapeNode};
+use crate::tensor::saved::{SavedVersions, ShapeAndType, described};
 use crate::{Error, Result, Tensor};
 use netcl_device::deferred::Promise;
 use std::cell::Cell;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 mod accumulate;
 mod collect;
 mod deferred;
-mod give;
+mod gradient_sink;
 mod recompute;
 mod rollback;
 #[cfg(test)]
@@ -29,8 +29,8 @@ pub use accumulate::{accumulate_in_place, later_gradients_apart, replace_in_plac
 use collect::Shared;
 pub(crate) use collect::keep;
 pub use deferred::Term;
-pub(crate) use deferred::{Later, Scope, defer, eagerly, in_scope, settle};
-pub use give::{Taker, give_gradients};
+pub(crate) use deferred::{DeferredNode, Scope, defer, eagerly, in_scope, settle};
+pub use gradient_sink::{GradientSink, with_gradient_sink};
 pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all};
 pub use rollback::Rollback;
@@ -157,7 +157,7 @@ pub fn function(
 /// Checks the results of an op as the debug modes ask. Returns whether the op is put on the tape: whether any input needs a gradient.
 fn is_recorded(op: &'static str, inputs: &[&Tensor], ys: &[Tensor]) -> Result<bool> {
     ys.iter().try_for_each(|y| check_layout(op, y))?;
-    if looks_at(ys.first()) {
+    if checks_result(ys.first()) {
         ys.iter().try_for_each(|y| check_finite(("forward", op, LAYER.get()), y, inputs))?;
     }
     // Integers and masks do not carry gradients: the gradient ends at them, as in PyTorch.
@@ -165,29 +165,29 @@ fn is_recorded(op: &'static str, inputs: &[&Tensor], ys: &[Tensor]) -> Result<bo
 }
 
 /// Creates the node of an op, if any input needs a gradient.
-fn node(op: &'static str, inputs: &[&Tensor], ys: &[Tensor], backward: Backward) -> Result<Arc<Node>> {
+fn node(op: &'static str, inputs: &[&Tensor], ys: &[Tensor], backward: BackwardFn) -> Result<Arc<TapeNode>> {
     // The ops that made the inputs must have smaller numbers.
     if inputs.iter().any(|x| x.storage().promise() == Promise::Open) {
         settle()?;
     }
     let node = Arc::new(open_node(op));
     let results = ys.iter().map(|y| (y.shape().clone(), y.dtype())).collect();
-    let saved = Saved::now(inputs.iter().copied().chain(ys));
+    let saved = SavedVersions::now(inputs.iter().copied().chain(ys));
     fill(&node, inputs, (results, saved), backward)?;
     Ok(node)
 }
 
 /// Creates the node of an op that has not run.
-fn open_node(op: &'static str) -> Node {
-    Node { op, layer: LAYER.get(), done: OnceLock::new(), body: Mutex::new(None) }
+fn open_node(op: &'static str) -> TapeNode {
+    TapeNode { op, layer: LAYER.get(), done: OnceLock::new(), body: Mutex::new(None) }
 }
 
 /// Completes `node` after its op has run.
 fn fill(
-    node: &Node,
+    node: &TapeNode,
     inputs: &[&Tensor],
-    (results, saved): (Vec<Form>, Saved),
-    backward: Backward,
+    (results, saved): (Vec<ShapeAndType>, SavedVersions),
+    backward: BackwardFn,
 ) -> Result<()> {
     let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
     *node.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(Body { inputs, backward, saved });
@@ -196,7 +196,7 @@ fn fill(
 }
 
 /// Returns `y` as result `slot` of a node.
-fn made_by(node: &Arc<Node>, slot: usize, y: &Tensor) -> Tensor {
+fn made_by(node: &Arc<TapeNode>, slot: usize, y: &Tensor) -> Tensor {
     let autograd = Autograd {
         node: Some(Arc::clone(node)),
         slot,
@@ -211,7 +211,7 @@ fn made_by(node: &Arc<Node>, slot: usize, y: &Tensor) -> Tensor {
 }
 
 /// Returns whether results of operations are checked: on this thread, or on their device, whose commands then run at once.
-fn looks_at(y: Option<&Tensor>) -> bool {
+fn checks_result(y: Option<&Tensor>) -> bool {
     if LOOKING.get() {
         return false;
     }
@@ -365,7 +365,7 @@ pub(crate) fn backward_all(from: &[(&Tensor, &Tensor)]) -> Result<()> {
 /// Pending gradients: by node and result, each with its tensor.
 #[derive(Default)]
 struct Waiting {
-    open: BTreeMap<u64, Arc<Node>>,
+    open: BTreeMap<u64, Arc<TapeNode>>,
     grads: HashMap<(u64, usize), (Tensor, Tensor)>,
     shared: Shared,
 }
@@ -383,7 +383,7 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
             ))
         })?;
         let (inputs, found) = node.gradients(body, &dys)?;
-        if looks_at(found.iter().flatten().next()) {
+        if checks_result(found.iter().flatten().next()) {
             let dys: Vec<&Tensor> = dys.iter().flatten().collect();
             let place = ("backward", node.op, node.layer);
             found.iter().flatten().try_for_each(|grad| check_finite(place, grad, &dys))?;
@@ -406,7 +406,7 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
     waiting.shared.settle()
 }
 
-impl Node {
+impl TapeNode {
     /// Runs the backward. Returns the inputs and their gradients.
     fn gradients(&self, body: Body, dys: &[Option<Tensor>]) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
         let Body { inputs, backward, mut saved } = body;
@@ -438,7 +438,7 @@ impl Node {
 }
 
 /// Runs a node's backward with the layer and the op of the node.
-fn within<R>(node: &Node, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
+fn within<R>(node: &TapeNode, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&LAYER, LAYER.replace(node.layer));
     match inputs.first() {
         Some(x) => x.device().within((node.layer, node.op), f),

@@ -147,12 +147,12 @@ impl Case<'_> {
 }
 
 /// Inputs and upstream gradients are about 1. If all expected values are below this, they cancelled.
-const SMALL: f64 = 1e-2;
+const CANCELLED_BELOW: f64 = 1e-2;
 
 /// Checks that every element is within `tolerance` times the largest expected one.
 fn close(name: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{name}: length");
-    let scale = expected.iter().fold(SMALL, |m, v| m.max(v.abs()));
+    let scale = expected.iter().fold(CANCELLED_BELOW, |m, v| m.max(v.abs()));
     for (i, (g, e)) in got.iter().zip(expected).enumerate() {
         let difference = (f64::from(*g) - e).abs();
         assert!(

@@ -70,7 +70,7 @@ fn room() -> Option<(Device, usize)> {
     };
     let rows = [65_536, 43_000].into_iter().find(fits);
     if rows.is_none() {
-        println!("skipped: {} has no room for four tensors of 2^31 elements", capabilities.id);
+        println!("skipped: {} does not have room for four tensors of 2^31 elements", capabilities.id);
     }
     rows.map(|rows| (device, rows))
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
 use netcl_tensor::ops::optimizer::{Adam, AdamW, Counters, Entry, LossScale, Rule, Sgd, Update};
-use netcl_tensor::suite::{Input, test_device};
+use netcl_tensor::suite::{SampleInput, test_device};
 use netcl_tensor::{DType, Device, Tensor};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -130,7 +130,7 @@ fn parameters(device: &Device, dtype: DType) -> Vec<Tensor> {
 }
 
 fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
-    Input::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
+    SampleInput::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
 }
 
 fn give_grads(params: &[Tensor], step: u64) {
@@ -220,7 +220,7 @@ fn mistakes_are_named() {
     params[0].set_grad(Some(Tensor::ones(&device, [2, 3], DType::F32).unwrap()));
     let mut update = Update::new(Arc::new(ADAMW), entries(&params, 0.1), None).unwrap();
     let e = update.step(0.1, None).unwrap_err();
-    assert!(e.message().contains("h.0.ln_1.bias [2, 3] has no gradient"), "{e}");
+    assert!(e.message().contains("h.0.ln_1.bias [2, 3] does not have a gradient"), "{e}");
     params[1].set_grad(Some(Tensor::ones(&device, [3, 2], DType::F32).unwrap()));
     let e = update.step(0.1, None).unwrap_err();
     assert!(e.message().contains("h.0.ln_1.bias has shape [3, 2], expected [2, 3]"), "{e}");

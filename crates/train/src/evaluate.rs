@@ -8,7 +8,7 @@ use netcl_tensor::{DType, Result, Tensor, no_grad};
 use std::collections::VecDeque;
 
 /// Batches enqueued on the device before the first result is read.
-const AHEAD: usize = 4;
+const BATCHES_AHEAD: usize = 4;
 /// Targets with this id are ignored by [`Model::loss`].
 const IGNORED: i32 = -100;
 
@@ -71,7 +71,7 @@ pub fn evaluate(
     no_grad(|| {
         for scored in windows {
             pending.push_back(enqueue(model, &scored?, lengths)?);
-            if pending.len() > AHEAD
+            if pending.len() > BATCHES_AHEAD
                 && let Some(first) = pending.pop_front()
             {
                 read(&mut score, first)?;

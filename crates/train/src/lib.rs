@@ -14,6 +14,6 @@ mod train;
 
 pub use train::{
     Inputs, MemoryPlan, Observer, Outcome, PATIENCE, Profile, ProfileSettings, RankStage, RankTimes, RunInfo,
-    Saving, Sharding, Shares, Silent, Stepper, Trainer, Unit, divided_layers, matmul_peak, open_inputs,
+    Saving, Sharding, Shares, Silent, SpeedUnit, Stepper, Trainer, divided_layers, matmul_peak, open_inputs,
     stage_flops,
 };

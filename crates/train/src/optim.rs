@@ -1,6 +1,6 @@
 //! Optimizers over parameter groups.
 //!
-//! A step updates all parameters in a handful of launches and returns at once: clipping, loss scaling and the decision to skip are made on the
+//! A step updates all parameters in a handful of launches and returns at once. Clipping, loss scaling and the decision to skip are made on the
 //! device. [`KINDS`] lists the optimizers; [`by_name`] creates one from settings.
 //!
 //! ```no_run
@@ -21,11 +21,11 @@
 
 mod parts;
 
-pub use parts::{Part, StatePart};
+pub use parts::{ParameterPart, StatePart};
 
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 pub use netcl_tensor::ops::optimizer::{
-    Adam, AdamW, Hyper, KINDS, Kind, Lion, LossScale, Report, Rule, Sgd, Step, StepInfo,
+    Adam, AdamW, Hyper, KINDS, Lion, LossScale, OptimizerKind, Report, Rule, Sgd, StepInfo, UpdateStep,
 };
 use netcl_tensor::ops::optimizer::{Counters, Entry, Total, Update};
 use netcl_tensor::{DType, Error, Result, Tensor};
@@ -42,7 +42,7 @@ const GOOD_STEPS: &str = "good_steps";
 /// # Errors
 /// `Format` for an unknown name or hyperparameter, with the known ones, and for a value out of its bounds.
 pub fn by_name(name: &str, hyper: &[(&str, f64)]) -> Result<Arc<dyn Rule>> {
-    Kind::named(name)?.with(hyper)
+    OptimizerKind::named(name)?.with(hyper)
 }
 
 /// Parameters with the same weight decay and learning rate factor.
@@ -74,7 +74,7 @@ pub struct Optimizer {
     /// The parameters, group by group.
     params: Vec<Tensor>,
     /// The updated parts of the parameters, one per entry of the update, if not everything is updated here.
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<ParameterPart>>,
     max_norm: Option<f64>,
     scaling: bool,
 }
@@ -118,7 +118,7 @@ impl Optimizer {
         for Entry { param, .. } in &entries {
             let Some(name) = param.name() else {
                 return Err(Error::shape(format!(
-                    "optimizer: a tensor of shape {} has no name; make it with Tensor::parameter",
+                    "optimizer: a tensor of shape {} does not have a name; make it with Tensor::parameter",
                     param.shape()
                 )));
             };

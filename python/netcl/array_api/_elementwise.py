@@ -41,7 +41,7 @@ def both(a: Operand, b: Operand) -> "tuple[Tensor, Tensor]":
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     if a.dtype is not b.dtype:
         if not (a.dtype.is_floating_point and b.dtype.is_floating_point):
-            raise TypeError(f"arrays of {a.dtype} and {b.dtype} have no type in common; convert one by astype")
+            raise TypeError(f"arrays of {a.dtype} and {b.dtype} do not have a common type; convert one by astype")
         a, b = a._to(None, float32), b._to(None, float32)
     return a, b
 
@@ -52,7 +52,7 @@ def apply(name: str, text: str, x: Tensor, dtype: Optional[DType] = None, grad: 
     if not (x.requires_grad and is_recording()) or dtype is bool_:
         return y
     if grad is None:
-        raise UnsupportedError(f"{name} has no gradient; call it on x.detach()")
+        raise UnsupportedError(f"{name} does not have a gradient; call it on x.detach()")
     kept = x.detach()
     return record(name, [x], [y], lambda dy: [evaluate(grad, [kept, dy], kept.dtype)])[0]
 
@@ -239,7 +239,7 @@ def _binary(name: str, doc: str, text: str) -> Callable[[Operand, Operand], Tens
         check(name, "float", x1, x2)
         a, b = both(x1, x2)
         if (a.requires_grad or b.requires_grad) and is_recording():
-            raise UnsupportedError(f"{name} has no gradient; call it on x.detach()")
+            raise UnsupportedError(f"{name} does not have a gradient; call it on x.detach()")
         return evaluate(text, [a, b], a.dtype)
 
     function.__name__ = function.__qualname__ = name

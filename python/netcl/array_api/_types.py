@@ -89,7 +89,7 @@ def _promoted(a: DType, b: DType) -> DType:
         return a
     if a.is_floating_point and b.is_floating_point:
         return float32
-    raise TypeError(f"result_type: {a} and {b} have no type in common")
+    raise TypeError(f"result_type: {a} and {b} do not have a common type")
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

@@ -1,7 +1,7 @@
 //! The Python class of a language model: its properties, and requests to its thread.
 
 use super::sampling::{Asked, role, stop_texts};
-use super::stream::{PyStream, Told, hear};
+use super::stream::{Message, PyStream, next_message};
 use super::worker::{Listener, Opening, Task, Worker, serve};
 use crate::convert::{DTypeLike, dtype_name};
 use crate::device::DeviceLike;
@@ -187,8 +187,8 @@ impl PyModel {
         let thread = thread
             .map_err(|e| raised(py, &Error::internal(format!("cannot start a thread for the model: {e}"))))?;
         let receiver = Mutex::new(receiver);
-        while let Some(told) = hear(py, &receiver, &stop)? {
-            if let (Told::Loading(name, device, done, total), Some(progress)) = (told, &progress) {
+        while let Some(message) = next_message(py, &receiver, &stop)? {
+            if let (Message::Loading(name, device, done, total), Some(progress)) = (message, &progress) {
                 let heard = progress.call1(py, (name, device, done, total));
                 heard.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
             }

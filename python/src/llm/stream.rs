@@ -26,7 +26,7 @@ pub struct Made {
 }
 
 /// A message from the model's thread.
-pub enum Told {
+pub enum Message {
     /// New text for the n-th prompt.
     Text(usize, String),
     /// Progress of loading: parameter, device, elements loaded, all elements.
@@ -38,13 +38,17 @@ pub enum Told {
 }
 
 /// Waits for the next message. Returns `None` at the end, and raises errors and Ctrl-C as exceptions.
-pub fn hear(py: Python<'_>, receiver: &Mutex<Receiver<Told>>, stop: &AtomicBool) -> PyResult<Option<Told>> {
+pub fn next_message(
+    py: Python<'_>,
+    receiver: &Mutex<Receiver<Message>>,
+    stop: &AtomicBool,
+) -> PyResult<Option<Message>> {
     loop {
         let heard =
             py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS));
         match heard {
-            Ok(Told::Failed(error)) => return Err(raised(py, &error)),
-            Ok(told) => return Ok(Some(told)),
+            Ok(Message::Failed(error)) => return Err(raised(py, &error)),
+            Ok(message) => return Ok(Some(message)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 py.check_signals().inspect_err(|_| stop.store(true, Ordering::Relaxed))?
@@ -56,13 +60,13 @@ pub fn hear(py: Python<'_>, receiver: &Mutex<Receiver<Told>>, stop: &AtomicBool)
 /// Streams text as pairs of prompt number and text. If the stream is stopped or dropped, the model stops after the current token.
 #[pyclass(name = "Stream", module = "netcl", frozen)]
 pub struct PyStream {
-    receiver: Mutex<Receiver<Told>>,
+    receiver: Mutex<Receiver<Message>>,
     stop: Arc<AtomicBool>,
     made: Mutex<Vec<Option<Made>>>,
 }
 
 impl PyStream {
-    pub fn new(receiver: Receiver<Told>, stop: Arc<AtomicBool>, texts: usize) -> Self {
+    pub fn new(receiver: Receiver<Message>, stop: Arc<AtomicBool>, texts: usize) -> Self {
         Self { receiver: Mutex::new(receiver), stop, made: Mutex::new(vec![None; texts]) }
     }
 }
@@ -81,15 +85,15 @@ impl PyStream {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<(usize, String)>> {
         run(py, || Ok(()))?;
         loop {
-            match hear(py, &self.receiver, &self.stop)? {
-                Some(Told::Text(at, text)) => return Ok(Some((at, text))),
-                Some(Told::Done(at, made)) => {
+            match next_message(py, &self.receiver, &self.stop)? {
+                Some(Message::Text(at, text)) => return Ok(Some((at, text))),
+                Some(Message::Done(at, made)) => {
                     if let Some(place) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at)
                     {
                         *place = Some(made);
                     }
                 }
-                Some(Told::Loading(..) | Told::Failed(_)) => {}
+                Some(Message::Loading(..) | Message::Failed(_)) => {}
                 None => return Ok(None),
             }
         }

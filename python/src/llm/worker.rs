@@ -1,11 +1,11 @@
 //! The thread that owns a model. Sequences borrow the model, so it must not move.
 
-use super::stream::{Made, Told};
+use super::stream::{Made, Message};
 use crate::edge::guarded;
 use netcl::device::ErrorKind;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
-    Conversation, EngineOptions, Event, Generated, Job, MOST_DRAFTED, Options, Request, RequestId, Role,
+    Conversation, EngineOptions, Event, Generated, Job, MAX_DRAFTED, Options, Request, RequestId, Role,
     Session, Speculation, Watch,
 };
 use netcl::llm::sampler::{Finish, Sampler};
@@ -41,7 +41,7 @@ pub struct Worker<'m> {
 
 /// Receiver of a text, and the flag that stops its generation.
 pub struct Listener {
-    pub tell: Sender<Told>,
+    pub tell: Sender<Message>,
     pub stop: Arc<AtomicBool>,
 }
 
@@ -51,23 +51,23 @@ impl Listener {
     }
     /// Sends text of prompt `at`. If the receiver is gone, generation stops at the next token without an error.
     fn text(&self, at: usize, text: &str) {
-        if self.tell.send(Told::Text(at, text.to_owned())).is_err() {
+        if self.tell.send(Message::Text(at, text.to_owned())).is_err() {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
     fn done(&self, at: usize, made: Made) {
-        drop(self.tell.send(Told::Done(at, made)));
+        drop(self.tell.send(Message::Done(at, made)));
     }
     /// Runs `work` and reports its error.
     pub fn guard(&self, work: impl FnOnce() -> Result<()>) {
         if let Err(error) = guarded(work) {
-            drop(self.tell.send(Told::Failed(error)));
+            drop(self.tell.send(Message::Failed(error)));
         }
     }
 }
 
 /// Loads a model and runs tasks until no more can arrive.
-pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: impl FnOnce(&LoadedModel)) {
+pub fn serve(opening: Opening, listener: Listener, tasks: Receiver<Task>, ready: impl FnOnce(&LoadedModel)) {
     let load = || {
         let options = Options {
             dtype: opening.dtype,
@@ -78,8 +78,8 @@ pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: imp
         };
         let mut progress = |p: netcl::llm::engine::Loading<'_>| {
             let heard =
-                told.tell.send(Told::Loading(p.name.into(), p.device.into(), p.done, p.total)).is_ok();
-            match heard && !told.stopped() {
+                listener.tell.send(Message::Loading(p.name.into(), p.device.into(), p.done, p.total)).is_ok();
+            match heard && !listener.stopped() {
                 true => Ok(()),
                 false => Err(Error::format("loading was canceled")),
             }
@@ -88,11 +88,11 @@ pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: imp
     };
     let model = match guarded(load) {
         Ok(model) => model,
-        Err(error) => return drop(told.tell.send(Told::Failed(error))),
+        Err(error) => return drop(listener.tell.send(Message::Failed(error))),
     };
     ready(&model);
     // Tells the receiver that no more messages will arrive.
-    drop(told);
+    drop(listener);
     let mut worker = Worker { model: &model, session: None, chat: None };
     tasks.into_iter().for_each(|task| task(&mut worker));
 }
@@ -228,7 +228,7 @@ impl<'m> Worker<'m> {
         let decoder = self.model.decoder();
         no_grad(|| {
             let device = decoder.spans().next().map(|span| span.device.clone());
-            let device = device.ok_or_else(|| Error::internal("the model has no device"))?;
+            let device = device.ok_or_else(|| Error::internal("the model does not have a device"))?;
             let ids = Tensor::from_u32(&device, [1, ids.len()], ids)?;
             decoder.features(&ids, Mode::eval())?.to_vec()
         })
@@ -239,7 +239,7 @@ impl<'m> Worker<'m> {
 fn room(jobs: &[Job], options: EngineOptions, context: usize) -> usize {
     let length = |job: &Job| {
         let end = job.request.max.map_or(context, |max| job.prompt.len().saturating_add(max));
-        end.saturating_add(MOST_DRAFTED).min(context) + 2 * options.page
+        end.saturating_add(MAX_DRAFTED).min(context) + 2 * options.page
     };
     let mut lengths: Vec<usize> = jobs.iter().map(length).collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const RANK_TIMEOUT: Duration = Duration::from_secs(60);
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "srun", "prterun"];
-/// Rounds of the self-test, whose longest vector has `LONGEST` elements.
+/// Rounds of the self-test, whose longest vector has `MAX_VECTOR_ELEMENTS` elements.
 const ROUNDS: usize = 3;
-const LONGEST: usize = 70_001;
+const MAX_VECTOR_ELEMENTS: usize = 70_001;
 
 #[derive(Serialize)]
 struct Report {
@@ -38,7 +38,7 @@ pub struct More {
 /// Elements of the vectors in consecutive operations.
 const IN_A_ROW: usize = 4000;
 /// Operations before the first measurement of memory.
-const SETTLED: u32 = 500;
+const WARMUP_OPERATIONS: u32 = 500;
 
 impl More {
     fn arguments(self) -> [String; 4] {
@@ -49,7 +49,7 @@ impl More {
         let mut x = vec![0.0f32; IN_A_ROW];
         let mut before = None;
         for i in 0..self.in_a_row {
-            if i == SETTLED {
+            if i == WARMUP_OPERATIONS {
                 before = resident();
             }
             x.fill(i as f32);
@@ -57,7 +57,8 @@ impl More {
         }
         // A quarter of the growth if every operation leaked a vector.
         let room = self.in_a_row as usize * IN_A_ROW + (16 << 20);
-        if let (Some(before), Some(after)) = (before, resident().filter(|_| self.in_a_row > 2 * SETTLED))
+        if let (Some(before), Some(after)) =
+            (before, resident().filter(|_| self.in_a_row > 2 * WARMUP_OPERATIONS))
             && after > before + room
         {
             return Err(Error::internal(format!(
@@ -82,7 +83,7 @@ pub fn run(json: bool, more: &More) -> Result<()> {
     let named = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let launcher = launched(&|name| std::env::var(name).ok());
     let Some(launcher) = launcher else { return start(json, named, *more) };
-    let group = Mpi::join(Some(&launcher), named.as_deref(), PATIENCE)?;
+    let group = Mpi::join(Some(&launcher), named.as_deref(), RANK_TIMEOUT)?;
     let tested = test(&group, &launcher, *more).and_then(|report| match group.leads() {
         true => show(&report, json).map_err(Failed::Own),
         false => Ok(()),
@@ -91,7 +92,7 @@ pub fn run(json: bool, more: &More) -> Result<()> {
 }
 
 fn test(group: &Group, launcher: &Launcher, more: More) -> Result<Report, Failed> {
-    let done = group.all_succeed(selftest(group, 1, ROUNDS, LONGEST)).map_err(Failed::Shared)?;
+    let done = group.all_succeed(selftest(group, 1, ROUNDS, MAX_VECTOR_ELEMENTS)).map_err(Failed::Shared)?;
     let more = group.all_succeed(more.test(group)).map_err(Failed::Shared)?;
     let mut small = [1.0f32; 1024];
     let mut times: Vec<f64> = Vec::new();

@@ -128,7 +128,7 @@ impl Tester for Worker {
     }
 }
 
-/// Returns whether to divide a self-test among processes: on devices whose driver compiles.
+/// Returns whether to divide a self-test between processes: on devices whose driver compiles.
 pub fn wanted(args: &Args, device: &Capabilities, threads: usize) -> bool {
     threads > 1 && !args.worker && !device.simulated
 }

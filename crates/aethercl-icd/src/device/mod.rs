@@ -10,7 +10,7 @@ use crate::raw::Handle;
 use crate::registry::{self, Object, Tag};
 use crate::report;
 use crate::settings::settings;
-use aethercl::machine::{Callback, Completion, Fence, Gpu, GpuError, Options, Packet};
+use aethercl::machine::{Callback, Completion, Fence, Gpu, GpuError, MachineOptions, Packet};
 use aethercl::model::Profile;
 use aethercl::report::Device as Journal;
 use aethercl::{LaunchOptions, Target};
@@ -113,11 +113,11 @@ pub fn devices() -> &'static [Arc<Device>] {
 }
 
 /// Maximum time that the exit handler waits for a device that is still executing a command.
-const PATIENCE: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns name and report data of every device; no data for a device that is still busy.
 fn journals() -> Vec<(String, Option<Journal>)> {
-    devices().iter().map(|d| (d.profile.name.clone(), d.journal(PATIENCE))).collect()
+    devices().iter().map(|d| (d.profile.name.clone(), d.journal(EXIT_TIMEOUT))).collect()
 }
 
 impl Device {
@@ -132,7 +132,7 @@ impl Device {
         };
         // Counting is slow, so launches are not timed unless the program or the report needs it.
         let count_none = settings().report.is_none();
-        let options = Options { count_none, journal: settings().detail, ..Options::default() };
+        let options = MachineOptions { count_none, journal: settings().detail, ..MachineOptions::default() };
         Self {
             tag: Tag::default(),
             target: Target { extensions: info::extensions(&profile) },

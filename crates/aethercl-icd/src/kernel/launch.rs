@@ -12,7 +12,7 @@ use crate::raw::{Handle, In};
 use crate::registry;
 use crate::report;
 use aethercl::image::{Image, Sampler};
-use aethercl::machine::{Binding, GpuError, KernelLaunch, Outcome};
+use aethercl::machine::{Binding, CommandOutcome, GpuError, KernelLaunch};
 use aethercl::types::ImageAccess;
 use aethercl::{Access, ArgKind, KernelInfo, NdRange};
 use std::io::Write;
@@ -192,7 +192,7 @@ fn run(
 }
 
 /// Handles the output of a finished launch: findings and printf output.
-fn left(outcome: &Outcome) {
+fn left(outcome: &CommandOutcome) {
     report::findings(&outcome.done.findings);
     if !outcome.done.printed.is_empty() {
         let mut out = std::io::stdout().lock();

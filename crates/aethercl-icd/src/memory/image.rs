@@ -72,7 +72,7 @@ pub fn create_image_3d(
     old(create(context, Vec::new(), flags, format.get(), Some(descriptor), host_ptr))
 }
 
-/// Converts errors for the functions of OpenCL 1.0. They have no descriptor, so errors in it are reported as invalid sizes.
+/// Converts errors for the functions of OpenCL 1.0. They do not have a descriptor, so errors in it are reported as invalid sizes.
 fn old(made: Result<Handle>) -> Result<Handle> {
     made.map_err(|code| if code == cl::INVALID_IMAGE_DESCRIPTOR { cl::INVALID_IMAGE_SIZE } else { code })
 }

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::raw::{Handle, Host, In, Notify, Out};
 use crate::registry::{self, Object, Tag};
-use aethercl::options::Options;
+use aethercl::options::BuildOptions;
 use aethercl::types::Space;
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -104,7 +104,7 @@ impl Program {
 impl Unit {
     /// Builds it for a device.
     fn executable(mut self, device: &Device, options: &str) -> Build {
-        let parsed = Options::parse(self.texts.first().map_or("", |t| &t.options)).unwrap_or_default();
+        let parsed = BuildOptions::parse(self.texts.first().map_or("", |t| &t.options)).unwrap_or_default();
         let uniform = parsed.version < 200 || options.contains("-cl-uniform-work-group-size");
         let base = Build { options: options.into(), uniform, ..Build::default() };
         match self.build(&device.target) {
@@ -205,10 +205,10 @@ pub fn create_program_with_il(context: Handle, _il: In<u8>, _length: usize) -> R
 /// Checks build options; unknown ones are an error.
 fn options(text: In<c_char>, otherwise: Code) -> Result<String> {
     let text = text.text().unwrap_or_default();
-    Options::parse(&text).map(|_| text).map_err(|_| otherwise)
+    BuildOptions::parse(&text).map(|_| text).map_err(|_| otherwise)
 }
 
-fn told(function: Notify, handle: Handle, data: usize) {
+fn call_notify(function: Notify, handle: Handle, data: usize) {
     if let Some(function) = function {
         function(handle, data);
     }
@@ -247,7 +247,7 @@ pub fn build_program(
         build.unit = build.unit.or(kept);
         program.builds().insert(device.handle(), build);
     }
-    told(function, handle, data);
+    call_notify(function, handle, data);
     if failed { Err(cl::BUILD_PROGRAM_FAILURE) } else { Ok(()) }
 }
 
@@ -291,7 +291,7 @@ pub fn compile_program(
         failed |= build.status == cl::BUILD_ERROR;
         program.builds().insert(device.handle(), build);
     }
-    told(function, handle, data);
+    call_notify(function, handle, data);
     if failed { Err(cl::COMPILE_PROGRAM_FAILURE) } else { Ok(()) }
 }
 
@@ -302,7 +302,7 @@ fn link_options(text: &str) -> Result<bool> {
         match word {
             "-create-library" => library = true,
             "-enable-link-options" => {}
-            _ if word.starts_with("-cl-") && Options::parse(word).is_ok() => {}
+            _ if word.starts_with("-cl-") && BuildOptions::parse(word).is_ok() => {}
             _ => return Err(cl::INVALID_LINKER_OPTIONS),
         }
     }
@@ -352,7 +352,7 @@ pub fn link_program(
         program.builds().insert(device.handle(), build);
     }
     let handle = registry::publish(&program);
-    told(function, handle, data);
+    call_notify(function, handle, data);
     // A failed link still returns a program object, which contains the log.
     Ok((handle, if failed { cl::LINK_PROGRAM_FAILURE } else { cl::SUCCESS }))
 }

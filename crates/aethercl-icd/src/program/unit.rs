@@ -1,6 +1,6 @@
 //! Sources of a program with their options and headers. A program binary is this data in serialized form.
 
-use aethercl::options::Options;
+use aethercl::options::BuildOptions;
 use aethercl::{BuildError, Includes, Source, Target};
 use serde::{Deserialize, Serialize};
 
@@ -93,8 +93,8 @@ impl Unit {
     /// # Errors
     /// A message if only some sources use single-precision constants: one source cannot have both.
     fn joint_options(&self) -> Result<String, BuildError> {
-        let all: Vec<Options> =
-            self.texts.iter().map(|t| Options::parse(&t.options).unwrap_or_default()).collect();
+        let all: Vec<BuildOptions> =
+            self.texts.iter().map(|t| BuildOptions::parse(&t.options).unwrap_or_default()).collect();
         let version = all.iter().map(|o| o.version).max().unwrap_or(120);
         let mut out = format!("-cl-std=CL{}.{}", version / 100, version / 10 % 10);
         let single = all.iter().filter(|o| o.single_precision_constant).count();

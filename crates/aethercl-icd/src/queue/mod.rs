@@ -181,7 +181,7 @@ fn wait_list(context: &Arc<Context>, ask: Ask) -> Result<Vec<Arc<Event>>> {
     Ok(events)
 }
 
-const KNOWN: u64 = cl::QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | cl::QUEUE_PROFILING_ENABLE;
+const SUPPORTED_PROPERTIES: u64 = cl::QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | cl::QUEUE_PROFILING_ENABLE;
 
 fn create(context: Handle, device: Handle, flags: u64, properties: Vec<u64>) -> Result<Handle> {
     let context = registry::get::<Context>(context)?;
@@ -201,10 +201,10 @@ fn create(context: Handle, device: Handle, flags: u64, properties: Vec<u64>) -> 
 
 /// `clCreateCommandQueue`.
 pub fn create_command_queue(context: Handle, device: Handle, flags: u64) -> Result<Handle> {
-    if flags & !(KNOWN | cl::QUEUE_ON_DEVICE | cl::QUEUE_ON_DEVICE_DEFAULT) != 0 {
+    if flags & !(SUPPORTED_PROPERTIES | cl::QUEUE_ON_DEVICE | cl::QUEUE_ON_DEVICE_DEFAULT) != 0 {
         return Err(cl::INVALID_VALUE);
     }
-    if flags & !KNOWN != 0 {
+    if flags & !SUPPORTED_PROPERTIES != 0 {
         return Err(cl::INVALID_QUEUE_PROPERTIES);
     }
     create(context, device, flags, Vec::new())
@@ -220,7 +220,7 @@ pub fn create_command_queue_with_properties(
     let mut flags = 0;
     for (name, value) in &pairs {
         match u32::try_from(*name) {
-            Ok(cl::QUEUE_PROPERTIES) if value & !KNOWN == 0 => flags = *value,
+            Ok(cl::QUEUE_PROPERTIES) if value & !SUPPORTED_PROPERTIES == 0 => flags = *value,
             // The size is a property of on-device queues, which are not supported.
             Ok(cl::QUEUE_PROPERTIES | cl::QUEUE_SIZE) => return Err(cl::INVALID_QUEUE_PROPERTIES),
             _ => return Err(cl::INVALID_VALUE),
@@ -252,7 +252,7 @@ pub fn get_command_queue_info(handle: Handle, name: u32, room: Room) -> Result<(
 /// `clSetCommandQueueProperty` from OpenCL 1.0.
 pub fn set_command_queue_property(handle: Handle, flags: u64, enable: u32, old: Out<u64>) -> Result<()> {
     let queue = registry::get::<Queue>(handle)?;
-    if flags & !KNOWN != 0 {
+    if flags & !SUPPORTED_PROPERTIES != 0 {
         return Err(cl::INVALID_QUEUE_PROPERTIES);
     }
     // Commands enqueued earlier keep the ordering that applied to them.

@@ -2,7 +2,7 @@
 
 /// A rounding other than to the nearest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum DirectedRounding {
     /// Toward zero.
     Zero,
     /// Toward positive infinity.
@@ -50,7 +50,7 @@ pub fn f64_to_half(x: f64) -> u32 {
 }
 
 /// Returns the bits of a half, rounded in a direction.
-pub fn f64_to_half_directed(x: f64, direction: Direction) -> u32 {
+pub fn f64_to_half_directed(x: f64, direction: DirectedRounding) -> u32 {
     let half = f64_to_half(x);
     let back = |h: u32| f64::from(f32::from_bits(half_to_f32(h)));
     if x.is_nan() || back(half) == x {
@@ -58,10 +58,10 @@ pub fn f64_to_half_directed(x: f64, direction: Direction) -> u32 {
     }
     let (above, below) = if back(half) > x { (half, half_below(half)) } else { (half_above(half), half) };
     match direction {
-        Direction::Up => above,
-        Direction::Down => below,
-        Direction::Zero if x > 0.0 => below,
-        Direction::Zero => above,
+        DirectedRounding::Up => above,
+        DirectedRounding::Down => below,
+        DirectedRounding::Zero if x > 0.0 => below,
+        DirectedRounding::Zero => above,
     }
 }
 
@@ -86,29 +86,29 @@ macro_rules! directed {
     ($near:ident, $back:expr, $x:ident, $direction:ident) => {{
         let back = $back;
         match $direction {
-            Direction::Up if back < $x => $near.next_up(),
-            Direction::Down if back > $x => $near.next_down(),
-            Direction::Zero if $near > 0.0 && back > $x => $near.next_down(),
-            Direction::Zero if $near < 0.0 && back < $x => $near.next_up(),
+            DirectedRounding::Up if back < $x => $near.next_up(),
+            DirectedRounding::Down if back > $x => $near.next_down(),
+            DirectedRounding::Zero if $near > 0.0 && back > $x => $near.next_down(),
+            DirectedRounding::Zero if $near < 0.0 && back < $x => $near.next_up(),
             _ => $near,
         }
     }};
 }
 
 /// Returns an f64 as f32, rounded in a direction.
-pub fn f64_to_f32_directed(x: f64, direction: Direction) -> f32 {
+pub fn f64_to_f32_directed(x: f64, direction: DirectedRounding) -> f32 {
     let near = x as f32;
     directed!(near, f64::from(near), x, direction)
 }
 
 /// Returns a 64-bit integer as f64, rounded in a direction.
-pub fn i128_to_f64(x: i128, direction: Direction) -> f64 {
+pub fn i128_to_f64(x: i128, direction: DirectedRounding) -> f64 {
     let near = x as f64;
     directed!(near, near as i128, x, direction)
 }
 
 /// Returns a 64-bit integer as f32, rounded in a direction.
-pub fn i128_to_f32(x: i128, direction: Direction) -> f32 {
+pub fn i128_to_f32(x: i128, direction: DirectedRounding) -> f32 {
     let near = x as f32;
     directed!(near, near as i128, x, direction)
 }
@@ -126,7 +126,7 @@ mod tests {
             assert!(ours == x.to_f32() || (ours.is_nan() && x.is_nan()), "{h:#x}");
             if !x.is_nan() {
                 assert_eq!(f32_to_half(ours), u32::from(h));
-                assert_eq!(f64_to_half_directed(f64::from(ours), Direction::Up), u32::from(h));
+                assert_eq!(f64_to_half_directed(f64::from(ours), DirectedRounding::Up), u32::from(h));
             }
         }
     }
@@ -144,12 +144,12 @@ mod tests {
 
     #[test]
     fn directed_roundings_enclose() {
-        assert_eq!(f64_to_half_directed(1e-30, Direction::Up), 1);
-        assert_eq!(f64_to_half_directed(-1e-30, Direction::Down), 0x8001);
-        assert_eq!(f64_to_half_directed(1e6, Direction::Zero), 0x7bff);
-        assert_eq!(f64_to_half_directed(-1e-30, Direction::Zero), 0x8000);
-        assert_eq!(i128_to_f32(16_777_217, Direction::Up), 16_777_218.0);
-        assert_eq!(i128_to_f32(-16_777_217, Direction::Zero), -16_777_216.0);
-        assert_eq!(f64_to_f32_directed(0.1, Direction::Down), 0.099_999_994);
+        assert_eq!(f64_to_half_directed(1e-30, DirectedRounding::Up), 1);
+        assert_eq!(f64_to_half_directed(-1e-30, DirectedRounding::Down), 0x8001);
+        assert_eq!(f64_to_half_directed(1e6, DirectedRounding::Zero), 0x7bff);
+        assert_eq!(f64_to_half_directed(-1e-30, DirectedRounding::Zero), 0x8000);
+        assert_eq!(i128_to_f32(16_777_217, DirectedRounding::Up), 16_777_218.0);
+        assert_eq!(i128_to_f32(-16_777_217, DirectedRounding::Zero), -16_777_216.0);
+        assert_eq!(f64_to_f32_directed(0.1, DirectedRounding::Down), 0.099_999_994);
     }
 }

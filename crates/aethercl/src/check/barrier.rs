@@ -1,17 +1,17 @@
 //! Barriers that not all work-items of a group reach.
 
 use super::report::Details;
-use super::{Check, Context, FindingKind, Report, Whole};
+use super::{Check, FindingCollector, FindingKind, GroupContext, Whole};
 
 /// The check.
 pub struct Barriers;
 
 impl Check for Barriers {
-    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &GroupContext<'_>) -> bool {
         true
     }
 
-    fn collective(&mut self, pc: usize, same: bool, cx: &Context<'_>, report: &mut Report) {
+    fn collective(&mut self, pc: usize, same: bool, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         if !same {
             report.add(FindingKind::DivergentBarrier, pc, || Details {
                 message: "work-items pass different operands to an operation of the whole group".to_string(),
@@ -25,7 +25,7 @@ impl Check for Barriers {
         self.barrier(pc, 0, cx, report);
     }
 
-    fn barrier(&mut self, pc: usize, _flags: u32, cx: &Context<'_>, report: &mut Report) {
+    fn barrier(&mut self, pc: usize, _flags: u32, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         let items = cx.size.iter().product::<u64>() as usize;
         if cx.mask.count() == items || cx.mask.is_empty() {
             return;

@@ -1,8 +1,10 @@
 //! Accesses outside their object, misaligned accesses, and accesses to freed memory.
 
 use super::report::Details;
-use super::{Access, Check, Context, FindingKind, Kind, Outside, Report, Touch, UNKNOWN, Whole};
-use crate::memory::address::{GLOBAL, Space};
+use super::{
+    Check, FindingCollector, FindingKind, GroupContext, Kind, MemoryAccess, Outside, Touch, UNKNOWN, Whole,
+};
+use crate::memory::address::{GLOBAL, PointerSpace};
 
 /// The check.
 pub struct Bounds;
@@ -13,8 +15,8 @@ impl Check for Bounds {
         pc: usize,
         index: &dyn Fn(usize) -> u64,
         len: u32,
-        cx: &Context<'_>,
-        report: &mut Report,
+        cx: &GroupContext<'_>,
+        report: &mut FindingCollector,
     ) {
         for lane in cx.mask.lanes() {
             let i = index(lane) as i64;
@@ -31,14 +33,20 @@ impl Check for Bounds {
         }
     }
 
-    fn outside_image(&mut self, pc: usize, outside: &Outside<'_>, cx: &Context<'_>, report: &mut Report) {
+    fn outside_image(
+        &mut self,
+        pc: usize,
+        outside: &Outside<'_>,
+        cx: &GroupContext<'_>,
+        report: &mut FindingCollector,
+    ) {
         let (kind, what) = match outside.writes {
             true => (FindingKind::WriteOutside, "write"),
             false => (FindingKind::ReadOutside, "read without an addressing mode"),
         };
         report.add(kind, pc, || {
             let object = cx.touch(outside.lane, outside.base, 1).object;
-            let (name, _) = cx.object(Space::Global, object);
+            let (name, _) = cx.object(PointerSpace::Global, object);
             let place = outside.image.place(outside.at);
             Details {
                 message: format!("{what} of the texel of `{name}` at {place}"),
@@ -51,11 +59,11 @@ impl Check for Bounds {
         });
     }
 
-    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &GroupContext<'_>) -> bool {
         true
     }
 
-    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+    fn access(&mut self, access: &MemoryAccess<'_>, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         for touch in access.touches {
             if !touch.inside {
                 outside(access, touch, cx, report);
@@ -87,7 +95,7 @@ pub fn verb(kind: Kind) -> &'static str {
 }
 
 /// Returns the details of one work-item's access.
-pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &Context<'_>) -> Details {
+pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &GroupContext<'_>) -> Details {
     Details {
         message,
         items: vec![cx.item(touch.lane)],
@@ -98,9 +106,12 @@ pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &
     }
 }
 
-fn outside(access: &Access<'_>, touch: &Touch, cx: &Context<'_>, report: &mut Report) {
-    let freed =
-        if touch.space == Space::Global { cx.shared.memory.find_freed(touch.at & GLOBAL) } else { None };
+fn outside(access: &MemoryAccess<'_>, touch: &Touch, cx: &GroupContext<'_>, report: &mut FindingCollector) {
+    let freed = if touch.space == PointerSpace::Global {
+        cx.shared.memory.find_freed(touch.at & GLOBAL)
+    } else {
+        None
+    };
     let kind = match (access.kind, &freed) {
         (_, Some(_)) if touch.object == UNKNOWN => FindingKind::UseAfterFree,
         (Kind::Load, _) => FindingKind::ReadOutside,

@@ -2,23 +2,23 @@
 
 use super::bounds::details;
 use super::report::Details;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Whole};
-use crate::memory::address::Space;
+use super::{Check, FindingCollector, FindingKind, GroupContext, Kind, MemoryAccess, Whole};
+use crate::memory::address::PointerSpace;
 
 /// The check.
 pub struct Contract;
 
 impl Check for Contract {
-    fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+    fn settles(&mut self, whole: &Whole<'_>, cx: &GroupContext<'_>) -> bool {
         let buffer = || cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
-        whole.kind == Kind::Load || whole.space != Space::Global || buffer().is_none_or(|b| b.writable)
+        whole.kind == Kind::Load || whole.space != PointerSpace::Global || buffer().is_none_or(|b| b.writable)
     }
 
-    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+    fn access(&mut self, access: &MemoryAccess<'_>, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         if access.kind == Kind::Load {
             return;
         }
-        for touch in access.touches.iter().filter(|t| t.space == Space::Global && t.inside) {
+        for touch in access.touches.iter().filter(|t| t.space == PointerSpace::Global && t.inside) {
             let buffer = cx.shared.buffers.get(touch.object as usize).and_then(Option::as_ref);
             if buffer.is_some_and(|b| !b.writable) {
                 report.add(FindingKind::WriteToRead, access.pc, || {

@@ -1,17 +1,23 @@
 //! Integer division by zero.
 
 use super::report::Details;
-use super::{Check, Context, FindingKind, Report, Whole};
+use super::{Check, FindingCollector, FindingKind, GroupContext, Whole};
 
 /// The check.
 pub struct Division;
 
 impl Check for Division {
-    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &GroupContext<'_>) -> bool {
         true
     }
 
-    fn divide(&mut self, pc: usize, divisor: &dyn Fn(usize) -> u64, cx: &Context<'_>, report: &mut Report) {
+    fn divide(
+        &mut self,
+        pc: usize,
+        divisor: &dyn Fn(usize) -> u64,
+        cx: &GroupContext<'_>,
+        report: &mut FindingCollector,
+    ) {
         for lane in cx.mask.lanes().filter(|l| divisor(*l) == 0) {
             report.add(FindingKind::DivisionByZero, pc, || Details {
                 message: "an integer is divided by 0".to_string(),

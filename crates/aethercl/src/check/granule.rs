@@ -71,7 +71,7 @@ impl Lane {
     /// Numbers from this value represent several work-items of one sub-group.
     const OF_SUB: u16 = 1 << 11;
     /// Several work-items of several sub-groups.
-    const MANY: Lane = Lane(1 << 12);
+    const SEVERAL_SUB_GROUPS: Lane = Lane(1 << 12);
 
     /// Returns one lane. Groups have at most 1024, and the copy engine counts as one more.
     pub fn one(lane: usize) -> Lane {
@@ -88,19 +88,19 @@ impl Lane {
     fn sub(self, sub_size: u32) -> Option<u16> {
         match self.0 {
             lane if lane < Lane::OF_SUB => Some((u32::from(lane) / sub_size) as u16),
-            lane if self != Lane::MANY => Some(lane - Lane::OF_SUB),
+            lane if self != Lane::SEVERAL_SUB_GROUPS => Some(lane - Lane::OF_SUB),
             _ => None,
         }
     }
 
     /// Returns the union of two different lanes.
     pub fn and(self, other: Lane, sub_size: u32) -> Lane {
-        if self == Lane::MANY {
+        if self == Lane::SEVERAL_SUB_GROUPS {
             return self;
         }
         match self.sub(sub_size) {
             Some(sub) if other.sub(sub_size) == Some(sub) => Lane(Lane::OF_SUB + sub),
-            _ => Lane::MANY,
+            _ => Lane::SEVERAL_SUB_GROUPS,
         }
     }
 }
@@ -209,7 +209,7 @@ impl Marks {
         }
     }
 
-    /// Returns true if a read now by any lane has no race.
+    /// Returns true if a read now by any lane is free of races.
     #[inline(always)]
     pub fn is_quiet(&self, at: usize, clock: Clock) -> bool {
         let stamp = Mark(self.writes.peek(at)).stamp();
@@ -275,7 +275,7 @@ impl Marks {
     }
 }
 
-/// Returns the mark after an access following one of its own kind, and the accesses of both kinds that it races with.
+/// Returns the mark after an access that follows one of the same kind, and the accesses of both kinds that it races with.
 #[inline(always)]
 fn step(own: Mark, other: Mark, now: Mark, load: bool, clock: Clock, sub_size: u32) -> (Mark, Option<Met>) {
     let met = |mark: Mark, wrote: bool| {

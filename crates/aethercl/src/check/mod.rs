@@ -17,14 +17,14 @@ mod whole;
 
 pub use leak::leaks;
 pub use race::Races;
-pub use report::{Details, Finding, FindingKind, Item, Report};
+pub use report::{Details, Finding, FindingCollector, FindingKind, ItemIds};
 pub use whole::{Lanes, Whole};
 
 use crate::exec::bytecode::{AtomicOp, MemType};
 use crate::exec::{Mask, Shared};
 use crate::hir::MemoryOrder;
 use crate::image::Image;
-use crate::memory::address::{self, GLOBAL, Space};
+use crate::memory::address::{self, GLOBAL, PointerSpace};
 
 /// Which checks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,7 +88,7 @@ pub struct Touch {
     /// The address.
     pub at: u64,
     /// The space.
-    pub space: Space,
+    pub space: PointerSpace,
     /// Index of the argument, or of the object in its space; [`UNKNOWN`] if it is not known.
     pub object: u32,
     /// Byte offset from the start of the object.
@@ -103,7 +103,7 @@ pub struct Touch {
 pub const UNKNOWN: u32 = u32::MAX;
 
 /// One memory instruction of the running work-items.
-pub struct Access<'a> {
+pub struct MemoryAccess<'a> {
     /// The instruction.
     pub pc: usize,
     /// Kind of access.
@@ -126,16 +126,16 @@ pub struct Access<'a> {
     pub atomic: Option<(AtomicOp, MemoryOrder)>,
 }
 
-impl Access<'_> {
+impl MemoryAccess<'_> {
     /// Returns true if two values are equal in the type of the access.
     fn is_equal(&self, a: u64, b: u64) -> bool {
         (a ^ b) & (u64::MAX >> (64 - 8 * self.ty.size())) == 0
     }
 
     /// Returns the content of memory at an access, and the value to be stored, formatted for messages; only for the first element.
-    fn values(&self, touch: &Touch, cx: &Context<'_>) -> Vec<String> {
+    fn values(&self, touch: &Touch, cx: &GroupContext<'_>) -> Vec<String> {
         let mut out = Vec::new();
-        // The copy engine has no values to show.
+        // The copy engine does not have values to show.
         if touch.lane as u64 >= cx.size.iter().product() {
             return out;
         }
@@ -150,7 +150,7 @@ impl Access<'_> {
 }
 
 /// The running group.
-pub struct Context<'a> {
+pub struct GroupContext<'a> {
     /// The launch.
     pub shared: &'a Shared<'a>,
     /// The group's number in each dimension.
@@ -163,7 +163,7 @@ pub struct Context<'a> {
     pub mask: &'a Mask,
 }
 
-impl Context<'_> {
+impl GroupContext<'_> {
     /// Returns the linear number of the group.
     pub fn group_number(&self) -> u64 {
         let [_, global, local] = self.shared.range;
@@ -172,40 +172,40 @@ impl Context<'_> {
     }
 
     /// Returns the work-item of a lane.
-    pub fn item(&self, lane: usize) -> Item {
-        Item::of(self.shared, self.group, self.size, lane)
+    pub fn item(&self, lane: usize) -> ItemIds {
+        ItemIds::of(self.shared, self.group, self.size, lane)
     }
 
     /// Returns the work-item of a lane of a group of the launch, with its action; `None` for the copy engine.
-    pub fn item_of(&self, group: u64, lane: usize, did: &'static str) -> Option<Item> {
+    pub fn item_of(&self, group: u64, lane: usize, did: &'static str) -> Option<ItemIds> {
         let [_, global, local] = self.shared.range;
         let counts = [0, 1, 2].map(|d| global[d].div_ceil(local[d]).max(1));
         let group = [group % counts[0], group / counts[0] % counts[1], group / (counts[0] * counts[1])];
         let size = [0, 1, 2].map(|d| local[d].min(global[d].saturating_sub(group[d] * local[d])));
         let is_item = (lane as u64) < size.iter().product::<u64>();
-        is_item.then(|| Item { did, ..Item::of(self.shared, group, size, lane) })
+        is_item.then(|| ItemIds { did, ..ItemIds::of(self.shared, group, size, lane) })
     }
 
     /// Returns the name of an object, its size, and its kind.
-    pub fn object(&self, space: Space, object: u32) -> (String, u64) {
+    pub fn object(&self, space: PointerSpace, object: u32) -> (String, u64) {
         let code = self.shared.code;
         let of = |list: &[crate::exec::bytecode::Object]| {
             list.get(object as usize).map(|o| (o.name.clone(), u64::from(o.bytes)))
         };
         let found = match space {
-            Space::Global => self
+            PointerSpace::Global => self
                 .shared
                 .buffers
                 .get(object as usize)
                 .and_then(Option::as_ref)
                 .map(|b| (b.allocation.tag.clone(), b.bytes)),
-            Space::Private => of(&code.private_objects),
-            Space::Local => of(&code.local_objects).or_else(|| {
+            PointerSpace::Private => of(&code.private_objects),
+            PointerSpace::Local => of(&code.local_objects).or_else(|| {
                 let at = (object as usize).checked_sub(code.local_objects.len())?;
                 let (_, bytes, argument) = self.shared.local_arguments.get(at)?;
                 Some((format!("argument {argument}"), u64::from(*bytes)))
             }),
-            Space::Constant => {
+            PointerSpace::Constant => {
                 let place = self.shared.constants.places.get(object as usize);
                 place.map(|(_, bytes)| ("program-scope constant".to_string(), u64::from(*bytes)))
             }
@@ -217,14 +217,14 @@ impl Context<'_> {
     #[inline(always)]
     pub fn touch(&self, lane: usize, at: u64, bytes: u32) -> Touch {
         let space = address::space(at);
-        if space == Space::Global {
+        if space == PointerSpace::Global {
             return self.touch_global(lane, at, bytes);
         }
         let object = address::object(at);
         let code = self.shared.code;
         let extent = match space {
-            Space::Private => code.private_objects.get(object as usize).map(|o| (o.offset, o.bytes)),
-            Space::Local => {
+            PointerSpace::Private => code.private_objects.get(object as usize).map(|o| (o.offset, o.bytes)),
+            PointerSpace::Local => {
                 code.local_objects.get(object as usize).map(|o| (o.offset, o.bytes)).or_else(|| {
                     let at = (object as usize).checked_sub(code.local_objects.len())?;
                     self.shared.local_arguments.get(at).map(|(offset, bytes, _)| (*offset, *bytes))
@@ -249,7 +249,7 @@ impl Context<'_> {
             return Touch {
                 lane,
                 at,
-                space: Space::Global,
+                space: PointerSpace::Global,
                 object: UNKNOWN,
                 offset: 0,
                 place: 0,
@@ -259,7 +259,7 @@ impl Context<'_> {
         let place = plain as i64 - buffer.allocation.address as i64;
         let offset = place - buffer.start as i64;
         let inside = offset >= 0 && offset as u64 + u64::from(bytes) <= buffer.bytes;
-        Touch { lane, at, space: Space::Global, object, offset, place, inside }
+        Touch { lane, at, space: PointerSpace::Global, object, offset, place, inside }
     }
 }
 
@@ -280,33 +280,47 @@ pub struct Outside<'a> {
 /// A check. Every method may report findings; none changes the behavior of the kernel.
 pub trait Check: Send {
     /// A group starts.
-    fn start_group(&mut self, _cx: &Context<'_>) {}
+    fn start_group(&mut self, _cx: &GroupContext<'_>) {}
     /// Called before an aligned load, store or atomic operation within one object. Returns true if the check needs no further information. If not,
     /// [`Check::access`] is called.
-    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &GroupContext<'_>) -> bool {
         false
     }
     /// Called before a load, store or atomic operation.
-    fn access(&mut self, _access: &Access<'_>, _cx: &Context<'_>, _report: &mut Report) {}
+    fn access(&mut self, _access: &MemoryAccess<'_>, _cx: &GroupContext<'_>, _report: &mut FindingCollector) {
+    }
     /// Called before a texel outside its image is read or written.
-    fn outside_image(&mut self, _pc: usize, _outside: &Outside<'_>, _cx: &Context<'_>, _report: &mut Report) {
+    fn outside_image(
+        &mut self,
+        _pc: usize,
+        _outside: &Outside<'_>,
+        _cx: &GroupContext<'_>,
+        _report: &mut FindingCollector,
+    ) {
     }
     /// Called at a barrier with these fences: 1 local, 2 global.
-    fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &Context<'_>, _report: &mut Report) {}
+    fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &GroupContext<'_>, _report: &mut FindingCollector) {}
     /// Called at a sub-group barrier with these fences.
-    fn sub_barrier(&mut self, _flags: u32, _cx: &Context<'_>) {}
+    fn sub_barrier(&mut self, _flags: u32, _cx: &GroupContext<'_>) {}
     /// Called at a fence of these memories: 1 local, 2 global.
-    fn fence(&mut self, _order: MemoryOrder, _flags: u32, _cx: &Context<'_>) {}
+    fn fence(&mut self, _order: MemoryOrder, _flags: u32, _cx: &GroupContext<'_>) {}
     /// Called at a copy by the whole group, with whether all work-items have the same operands.
-    fn collective(&mut self, _pc: usize, _same: bool, _cx: &Context<'_>, _report: &mut Report) {}
+    fn collective(
+        &mut self,
+        _pc: usize,
+        _same: bool,
+        _cx: &GroupContext<'_>,
+        _report: &mut FindingCollector,
+    ) {
+    }
     /// Called before an access to an element of an array inside a larger object.
     fn index(
         &mut self,
         _pc: usize,
         _index: &dyn Fn(usize) -> u64,
         _len: u32,
-        _cx: &Context<'_>,
-        _report: &mut Report,
+        _cx: &GroupContext<'_>,
+        _report: &mut FindingCollector,
     ) {
     }
     /// Called before an integer division, with the divisor in each lane.
@@ -314,8 +328,8 @@ pub trait Check: Send {
         &mut self,
         _pc: usize,
         _divisor: &dyn Fn(usize) -> u64,
-        _cx: &Context<'_>,
-        _report: &mut Report,
+        _cx: &GroupContext<'_>,
+        _report: &mut FindingCollector,
     ) {
     }
     /// Returns the race check, to compare it with that of another thread.
@@ -323,7 +337,7 @@ pub trait Check: Send {
         None
     }
     /// Marks a variable's bytes of private memory as uninitialized again.
-    fn undefine(&mut self, _offset: u32, _bytes: u32, _cx: &Context<'_>) {}
+    fn undefine(&mut self, _offset: u32, _bytes: u32, _cx: &GroupContext<'_>) {}
 }
 
 /// Returns the enabled checks.

@@ -5,7 +5,7 @@
 //! shows whether an access happens before the current instruction of a work-item. It does if there is a path from the work-item's node to
 //! a later release by the accessing work-item. The graph is searched only for possible races; results are cached until the next acquire.
 
-use crate::hir::{MemoryOrder, Scope};
+use crate::hir::{MemoryOrder, MemoryScope};
 use std::collections::HashMap;
 
 /// The node without history.
@@ -42,7 +42,7 @@ struct Released {
     /// The memory whose accesses are ordered: 0 local, 1 global.
     side: usize,
     node: u32,
-    scope: Scope,
+    scope: MemoryScope,
     group: u32,
     sub: u32,
 }
@@ -67,7 +67,7 @@ struct Own {
 }
 
 /// The relation from the view of the running group.
-pub struct Order {
+pub struct HappensBefore {
     nodes: Vec<Node>,
     locations: HashMap<(usize, usize), Vec<Released>>,
     items: Vec<Own>,
@@ -77,11 +77,11 @@ pub struct Order {
     sub_size: u32,
 }
 
-impl Order {
+impl HappensBefore {
     /// Returns an empty relation. `sub_size`: work-items per sub-group.
-    pub fn new(sub_size: u32) -> Order {
+    pub fn new(sub_size: u32) -> HappensBefore {
         let known = Moment { group: 0, lane: 0, clock: 0, epoch: 0 };
-        Order {
+        HappensBefore {
             nodes: vec![Node { known, parents: [NONE; 2] }],
             locations: HashMap::new(),
             items: Vec::new(),
@@ -149,7 +149,7 @@ impl Order {
     }
 
     /// Returns a node for the whole history of a work-item.
-    fn release(&mut self, side: usize, lane: usize, scope: Scope) -> Released {
+    fn release(&mut self, side: usize, lane: usize, scope: MemoryScope) -> Released {
         let mut known = self.now(side, lane);
         known.clock += 1;
         let parent = self.items.get(lane).map_or(NONE, |own| own.node[side]);
@@ -160,7 +160,7 @@ impl Order {
         Released { side, node, scope, group: self.group, sub: lane as u32 / self.sub_size }
     }
 
-    fn acquire(&mut self, from: &Released, lane: usize, scope: Scope) {
+    fn acquire(&mut self, from: &Released, lane: usize, scope: MemoryScope) {
         if !self.reaches(from, lane, scope) {
             return;
         }
@@ -172,12 +172,12 @@ impl Order {
     }
 
     /// Returns true if each side is in the scope of the other.
-    fn reaches(&self, from: &Released, lane: usize, scope: Scope) -> bool {
+    fn reaches(&self, from: &Released, lane: usize, scope: MemoryScope) -> bool {
         match from.scope.min(scope) {
-            Scope::Item => false,
-            Scope::SubGroup => from.group == self.group && from.sub == lane as u32 / self.sub_size,
-            Scope::Group => from.group == self.group,
-            Scope::Device => true,
+            MemoryScope::Item => false,
+            MemoryScope::SubGroup => from.group == self.group && from.sub == lane as u32 / self.sub_size,
+            MemoryScope::Group => from.group == self.group,
+            MemoryScope::Device => true,
         }
     }
 
@@ -203,7 +203,7 @@ impl Order {
         self.read(place, side, lane, order.acquires_on_failure(), order.scope());
     }
 
-    fn read(&mut self, place: (usize, usize), side: usize, lane: usize, acquires: bool, scope: Scope) {
+    fn read(&mut self, place: (usize, usize), side: usize, lane: usize, acquires: bool, scope: MemoryScope) {
         let Some(list) = self.locations.get(&place) else { return };
         for from in list.clone() {
             if acquires && from.side == side {
@@ -232,7 +232,7 @@ impl Order {
         for new in own.into_iter().chain(fences.into_iter().flatten().map(within)) {
             let like = |o: &&mut Released| {
                 let same = o.side == new.side && o.scope == new.scope;
-                same && (new.scope == Scope::Device || (o.group == new.group && o.sub == new.sub))
+                same && (new.scope == MemoryScope::Device || (o.group == new.group && o.sub == new.sub))
             };
             match list.iter_mut().find(like) {
                 Some(old) => old.node = self.join(old.node, new.node),
@@ -280,7 +280,7 @@ impl Order {
                 let first = sub * self.sub_size as usize;
                 let range = first..(first + self.sub_size as usize).min(self.items.len());
                 for lane in range.clone() {
-                    let released = self.release(side, lane, Scope::SubGroup);
+                    let released = self.release(side, lane, MemoryScope::SubGroup);
                     self.items[lane].node[side] = released.node;
                 }
                 self.share(side, range);

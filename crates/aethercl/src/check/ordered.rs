@@ -1,19 +1,19 @@
 //! Data races of kernels whose atomic operations and fences order memory. Each granule stores every access that a later access does not know.
-//! [`Order`] determines which these are.
+//! [`HappensBefore`] determines which these are.
 
-use super::order::{Moment, Order};
+use super::order::{HappensBefore, Moment};
 use super::race::{Other, number_allocations, report_hits};
-use super::{Access, Check, Context, Kind, Report, Whole};
+use super::{Check, FindingCollector, GroupContext, Kind, MemoryAccess, Whole};
 use crate::exec::Shared;
 use crate::exec::bytecode::AtomicOp;
 use crate::hir::MemoryOrder;
-use crate::memory::address::Space;
+use crate::memory::address::PointerSpace;
 use std::collections::HashMap;
 
 /// Index of local memory in the allocations.
 const LOCAL: usize = usize::MAX;
 /// Maximum number of stored accesses per granule and kind. Beyond it, an arbitrary one is dropped and a race may be missed.
-const MOST: usize = 4096;
+const MAX_STORED_ACCESSES: usize = 4096;
 
 /// Accesses of one kind: the last one of each work-item (group + 1, lane).
 #[derive(Default)]
@@ -21,12 +21,12 @@ struct Marks(HashMap<(u32, u32), Moment>);
 
 impl Marks {
     /// Returns an access that is not ordered before the work-item, if any.
-    fn unknown(&self, order: &mut Order, side: usize, lane: usize) -> Option<Moment> {
+    fn unknown(&self, order: &mut HappensBefore, side: usize, lane: usize) -> Option<Moment> {
         self.0.values().filter(|m| !order.is_before(m, side, lane)).min_by_key(|m| (m.group, m.lane)).copied()
     }
 
     fn add(&mut self, now: Moment) {
-        if self.0.len() >= MOST
+        if self.0.len() >= MAX_STORED_ACCESSES
             && let Some(first) = self.0.keys().next().copied()
         {
             self.0.remove(&first);
@@ -34,7 +34,7 @@ impl Marks {
         self.0.insert((now.group, now.lane), now);
     }
 
-    fn forget_known(&mut self, order: &mut Order, side: usize, lane: usize) {
+    fn forget_known(&mut self, order: &mut HappensBefore, side: usize, lane: usize) {
         self.0.retain(|_, m| !order.is_before(m, side, lane));
     }
 }
@@ -49,7 +49,7 @@ struct Cell {
 
 impl Cell {
     /// Records an access and returns the access that it races with.
-    fn visit(&mut self, now: Moment, order: &mut Order, side: usize, does: Does) -> Option<Other> {
+    fn visit(&mut self, now: Moment, order: &mut HappensBefore, side: usize, does: Does) -> Option<Other> {
         let lane = now.lane as usize;
         let mut other = None;
         let lists: [(&Marks, bool, bool); 4] = [
@@ -101,7 +101,7 @@ pub struct OrderedRaces {
     /// By allocation: whether an argument may write it.
     written: Vec<bool>,
     cells: HashMap<(usize, usize), Cell>,
-    order: Order,
+    order: HappensBefore,
 }
 
 impl OrderedRaces {
@@ -113,21 +113,21 @@ impl OrderedRaces {
             allocations,
             written: known.iter().map(|(.., written)| *written).collect(),
             cells: HashMap::new(),
-            order: Order::new(shared.sub_group),
+            order: HappensBefore::new(shared.sub_group),
         }
     }
 
     /// Returns the number of the accessed memory and its order: 0 local memory, 1 global memory.
-    fn place(&self, space: Space, object: u32) -> Option<(usize, usize)> {
+    fn place(&self, space: PointerSpace, object: u32) -> Option<(usize, usize)> {
         match space {
-            Space::Local => Some((LOCAL, 0)),
-            Space::Global => Some((self.allocations.get(object as usize).copied()?, 1)),
+            PointerSpace::Local => Some((LOCAL, 0)),
+            PointerSpace::Global => Some((self.allocations.get(object as usize).copied()?, 1)),
             _ => None,
         }
     }
 
     /// Handles the atomic operations of one instruction, one work-item at a time.
-    fn synchronize(&mut self, access: &Access<'_>, (op, order): (AtomicOp, MemoryOrder)) {
+    fn synchronize(&mut self, access: &MemoryAccess<'_>, (op, order): (AtomicOp, MemoryOrder)) {
         // Memory content after these operations, where they change it.
         let mut after: HashMap<u64, u64> = HashMap::new();
         for touch in access.touches.iter().filter(|t| t.inside) {
@@ -149,31 +149,31 @@ impl OrderedRaces {
 }
 
 impl Check for OrderedRaces {
-    fn start_group(&mut self, cx: &Context<'_>) {
+    fn start_group(&mut self, cx: &GroupContext<'_>) {
         let items = cx.size.iter().product::<u64>() as usize;
         self.order.start_group(cx.group_number() as u32 + 1, items, LOCAL);
         self.cells.retain(|(number, _), _| *number != LOCAL);
     }
 
-    fn sub_barrier(&mut self, flags: u32, cx: &Context<'_>) {
+    fn sub_barrier(&mut self, flags: u32, cx: &GroupContext<'_>) {
         self.order.sub_barrier(cx.mask.lanes(), flags);
     }
 
-    fn barrier(&mut self, _pc: usize, flags: u32, _cx: &Context<'_>, _report: &mut Report) {
+    fn barrier(&mut self, _pc: usize, flags: u32, _cx: &GroupContext<'_>, _report: &mut FindingCollector) {
         self.order.barrier(flags);
     }
 
-    fn fence(&mut self, order: MemoryOrder, flags: u32, cx: &Context<'_>) {
+    fn fence(&mut self, order: MemoryOrder, flags: u32, cx: &GroupContext<'_>) {
         cx.mask.lanes().for_each(|lane| self.order.fence(lane, order, flags));
     }
 
-    fn settles(&mut self, whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+    fn settles(&mut self, whole: &Whole<'_>, _cx: &GroupContext<'_>) -> bool {
         let Some((number, side)) = self.place(whole.space, whole.object) else { return true };
         let constant = side == 1 && !self.written.get(number).copied().unwrap_or(true);
         constant && whole.kind == Kind::Load
     }
 
-    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+    fn access(&mut self, access: &MemoryAccess<'_>, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         let load = matches!(access.atomic, Some((AtomicOp::Load, _)));
         let does = Does { writes: access.kind != Kind::Load && !load, atomic: access.kind == Kind::Atomic };
         let mut hits = Vec::new();

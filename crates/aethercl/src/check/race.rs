@@ -7,9 +7,9 @@
 
 use super::granule::{Clock, Lane, Mark, Marks, Met};
 use super::report::Details;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
+use super::{Check, FindingCollector, FindingKind, GroupContext, Kind, MemoryAccess, Touch, Whole};
 use crate::exec::Shared;
-use crate::memory::address::Space;
+use crate::memory::address::PointerSpace;
 
 /// Index of local memory in the clocks.
 const LOCAL: usize = 0;
@@ -228,9 +228,9 @@ impl Races {
 /// Reports the hits (lane and the other side) that are not writes of the same value.
 pub(super) fn report_hits(
     hits: Vec<(usize, Other)>,
-    access: &Access<'_>,
-    cx: &Context<'_>,
-    report: &mut Report,
+    access: &MemoryAccess<'_>,
+    cx: &GroupContext<'_>,
+    report: &mut FindingCollector,
 ) {
     let group = cx.group_number() as u32 + 1;
     let mut last = None;
@@ -280,11 +280,11 @@ pub(super) struct Other {
 }
 
 impl Check for Races {
-    fn start_group(&mut self, cx: &Context<'_>) {
+    fn start_group(&mut self, cx: &GroupContext<'_>) {
         self.begin(cx.group_number() as u32 + 1);
     }
 
-    fn sub_barrier(&mut self, flags: u32, cx: &Context<'_>) {
+    fn sub_barrier(&mut self, flags: u32, cx: &GroupContext<'_>) {
         self.sub_epochs.resize(cx.lanes.div_ceil(self.sub_size as usize), [0; 2]);
         let mut last = None;
         for sub in cx.mask.lanes().map(|lane| lane / self.sub_size as usize) {
@@ -300,7 +300,7 @@ impl Check for Races {
         }
     }
 
-    fn barrier(&mut self, _pc: usize, flags: u32, _cx: &Context<'_>, _report: &mut Report) {
+    fn barrier(&mut self, _pc: usize, flags: u32, _cx: &GroupContext<'_>, _report: &mut FindingCollector) {
         self.pass(flags);
     }
 
@@ -308,11 +308,11 @@ impl Check for Races {
         Some(self)
     }
 
-    fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+    fn settles(&mut self, whole: &Whole<'_>, cx: &GroupContext<'_>) -> bool {
         let number = self.number(whole.object);
         let side = match whole.space {
-            Space::Local => LOCAL,
-            Space::Global => {
+            PointerSpace::Local => LOCAL,
+            PointerSpace::Global => {
                 if whole.kind == Kind::Load && !self.written.get(number).copied().unwrap_or(true) {
                     return true;
                 }
@@ -335,12 +335,12 @@ impl Check for Races {
         self.hits.is_empty()
     }
 
-    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+    fn access(&mut self, access: &MemoryAccess<'_>, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         if self.hits.is_empty() {
             for touch in access.touches.iter().filter(|t| t.inside) {
                 let side = match touch.space {
-                    Space::Local => LOCAL,
-                    Space::Global => GLOBAL,
+                    PointerSpace::Local => LOCAL,
+                    PointerSpace::Global => GLOBAL,
                     _ => continue,
                 };
                 let to = (side, self.number(touch.object));
@@ -352,7 +352,7 @@ impl Check for Races {
 }
 
 /// Returns true if the written value equals the content of memory, or the value that the other lane writes in this instruction.
-pub(super) fn same_value(access: &Access<'_>, touch: &Touch, other: &Other, group: u32) -> bool {
+pub(super) fn same_value(access: &MemoryAccess<'_>, touch: &Touch, other: &Other, group: u32) -> bool {
     let size = access.ty.size();
     let elements = (access.bytes / size) as usize;
     let mask = u64::MAX >> (64 - 8 * size);
@@ -367,12 +367,12 @@ pub(super) fn same_value(access: &Access<'_>, touch: &Touch, other: &Other, grou
 }
 
 fn found(
-    access: &Access<'_>,
+    access: &MemoryAccess<'_>,
     touch: &Touch,
     other: &Other,
     group: u32,
-    cx: &Context<'_>,
-    report: &mut Report,
+    cx: &GroupContext<'_>,
+    report: &mut FindingCollector,
 ) {
     let between = other.group != group;
     let kind = if between { FindingKind::RaceBetweenGroups } else { FindingKind::RaceInGroup };

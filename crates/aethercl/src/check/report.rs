@@ -82,7 +82,7 @@ impl FindingKind {
             FindingKind::DivisionByZero => "test the divisor before the division",
             FindingKind::WriteToRead => "declare the buffer as written, or do not store to it",
             FindingKind::EndlessWait => {
-                "end the kernel here and launch a second one for the rest, or launch no more work-groups than the device holds at a time"
+                "end the kernel here and launch another one for the rest, or launch no more work-groups than the device holds at a time"
             }
             FindingKind::Leak => "release it before the program ends",
         }
@@ -91,7 +91,7 @@ impl FindingKind {
 
 /// A work-item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Item {
+pub struct ItemIds {
     /// Its global id.
     pub global: [u64; 3],
     /// Its local id.
@@ -102,18 +102,18 @@ pub struct Item {
     pub did: &'static str,
 }
 
-impl Item {
+impl ItemIds {
     /// Returns the work-item of a lane of a group.
-    pub(crate) fn of(shared: &Shared<'_>, group: [u64; 3], size: [u64; 3], lane: usize) -> Item {
+    pub(crate) fn of(shared: &Shared<'_>, group: [u64; 3], size: [u64; 3], lane: usize) -> ItemIds {
         let l = lane as u64;
         let local = [l % size[0].max(1), l / size[0].max(1) % size[1].max(1), l / (size[0] * size[1]).max(1)];
         let [offset, _, full] = shared.range;
         let global = [0, 1, 2].map(|d| offset[d] + group[d] * full[d] + local[d]);
-        Item { global, local, group, did: "" }
+        ItemIds { global, local, group, did: "" }
     }
 }
 
-impl fmt::Display for Item {
+impl fmt::Display for ItemIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = |v: [u64; 3]| format!("({},{},{})", v[0], v[1], v[2]);
         write!(f, "global {} local {} group {}", t(self.global), t(self.local), t(self.group))?;
@@ -137,7 +137,7 @@ pub struct Finding {
     /// Description of the first occurrence, in one line.
     pub message: String,
     /// Work-items of the first occurrence: the one that caused it, and for a race the other one.
-    pub items: Vec<Item>,
+    pub items: Vec<ItemIds>,
     /// Buffer or variable.
     pub object: String,
     /// Byte offset in it.
@@ -173,7 +173,7 @@ pub struct Raw {
     kind: FindingKind,
     pc: usize,
     message: String,
-    items: Vec<Item>,
+    items: Vec<ItemIds>,
     object: String,
     offset: i64,
     bytes: u32,
@@ -186,11 +186,11 @@ const MAX_FINDINGS: usize = 64;
 
 /// Collects findings.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct FindingCollector {
     list: Vec<Raw>,
 }
 
-impl Report {
+impl FindingCollector {
     /// Adds a finding. `details` is called only for the first one at an instruction.
     pub fn add(&mut self, kind: FindingKind, pc: usize, details: impl FnOnce() -> Details) {
         if let Some(known) = self.list.iter_mut().find(|r| r.kind == kind && r.pc == pc) {
@@ -207,7 +207,7 @@ impl Report {
     }
 
     /// Merges the findings of another thread.
-    pub fn join(&mut self, other: Report) {
+    pub fn join(&mut self, other: FindingCollector) {
         self.list.extend(other.list);
     }
 
@@ -252,7 +252,7 @@ pub struct Details {
     /// Description in one line.
     pub message: String,
     /// Who did it.
-    pub items: Vec<Item>,
+    pub items: Vec<ItemIds>,
     /// Buffer or variable.
     pub object: String,
     /// Byte offset in the object.

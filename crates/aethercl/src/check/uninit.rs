@@ -4,9 +4,9 @@
 //! each group, and private memory at each declaration.
 
 use super::bounds::details;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
+use super::{Check, FindingCollector, FindingKind, GroupContext, Kind, MemoryAccess, Touch, Whole};
 use crate::exec::Shared;
-use crate::memory::address::Space;
+use crate::memory::address::PointerSpace;
 
 /// The check.
 pub struct Uninitialized {
@@ -34,17 +34,17 @@ impl Uninitialized {
     }
 
     /// Returns whether the whole span was written, if this can be determined at once.
-    fn is_span_written(&self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+    fn is_span_written(&self, whole: &Whole<'_>, cx: &GroupContext<'_>) -> bool {
         let span = whole.places.clone();
         let short = span.len() <= SPAN * whole.touched(cx);
         match whole.space {
-            Space::Constant => true,
-            Space::Global => {
+            PointerSpace::Constant => true,
+            PointerSpace::Global => {
                 let buffer = cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
                 short && buffer.is_some_and(|b| b.allocation.is_range_written(span.start, span.len()))
             }
-            Space::Local => short && self.local.get(span).is_some_and(|b| !b.contains(&0)),
-            Space::Private => {
+            PointerSpace::Local => short && self.local.get(span).is_some_and(|b| !b.contains(&0)),
+            PointerSpace::Private => {
                 let rows = span.start / 4..span.end.div_ceil(4);
                 let lanes = cx.mask.range();
                 let row = |r: usize| self.private.get(r * cx.lanes + lanes.start..r * cx.lanes + lanes.end);
@@ -57,25 +57,25 @@ impl Uninitialized {
     }
 
     /// Records the writes of all running lanes, if they write one span or the same bytes of each lane.
-    fn write_span(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+    fn write_span(&mut self, whole: &Whole<'_>, cx: &GroupContext<'_>) -> bool {
         let span = whole.places.clone();
         let words = span.start.is_multiple_of(4) && span.len().is_multiple_of(4);
         match whole.space {
-            Space::Constant => true,
-            Space::Global if whole.is_consecutive(cx) => {
+            PointerSpace::Constant => true,
+            PointerSpace::Global if whole.is_consecutive(cx) => {
                 let buffer = cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
                 if let Some(b) = buffer {
                     b.allocation.mark_written(span.start, span.len());
                 }
                 true
             }
-            Space::Local if whole.is_consecutive(cx) => {
+            PointerSpace::Local if whole.is_consecutive(cx) => {
                 if let Some(b) = self.local.get_mut(span) {
                     b.fill(1);
                 }
                 true
             }
-            Space::Private if words && span.len() == whole.bytes as usize && cx.mask.is_dense() => {
+            PointerSpace::Private if words && span.len() == whole.bytes as usize && cx.mask.is_dense() => {
                 let lanes = cx.mask.range();
                 for r in span.start / 4..span.end / 4 {
                     let row = r * cx.lanes;
@@ -90,15 +90,15 @@ impl Uninitialized {
     }
 
     #[inline(always)]
-    fn is_written(&self, touch: &Touch, bytes: u32, cx: &Context<'_>) -> bool {
+    fn is_written(&self, touch: &Touch, bytes: u32, cx: &GroupContext<'_>) -> bool {
         let (at, n) = (touch.place as usize, bytes as usize);
         match touch.space {
-            Space::Constant => true,
-            Space::Local => self.local.get(at..at + n).is_none_or(|b| b.iter().all(|w| *w != 0)),
-            Space::Private => (at..at + n).all(|b| {
+            PointerSpace::Constant => true,
+            PointerSpace::Local => self.local.get(at..at + n).is_none_or(|b| b.iter().all(|w| *w != 0)),
+            PointerSpace::Private => (at..at + n).all(|b| {
                 self.private.get(b / 4 * cx.lanes + touch.lane).is_none_or(|w| w >> (b % 4) & 1 != 0)
             }),
-            Space::Global => {
+            PointerSpace::Global => {
                 let buffer = cx.shared.buffers.get(touch.object as usize).and_then(Option::as_ref);
                 buffer.is_none_or(|b| {
                     if at % 32 + n <= 32 {
@@ -111,23 +111,23 @@ impl Uninitialized {
     }
 
     #[inline(always)]
-    fn write(&mut self, touch: &Touch, bytes: u32, cx: &Context<'_>) {
+    fn write(&mut self, touch: &Touch, bytes: u32, cx: &GroupContext<'_>) {
         let (at, n) = (touch.place as usize, bytes as usize);
         match touch.space {
-            Space::Constant => {}
-            Space::Local => {
+            PointerSpace::Constant => {}
+            PointerSpace::Local => {
                 if let Some(b) = self.local.get_mut(at..at + n) {
                     b.fill(1);
                 }
             }
-            Space::Private => {
+            PointerSpace::Private => {
                 for b in at..at + n {
                     if let Some(w) = self.private.get_mut(b / 4 * cx.lanes + touch.lane) {
                         *w |= 1 << (b % 4);
                     }
                 }
             }
-            Space::Global => {
+            PointerSpace::Global => {
                 if let Some(b) = cx.shared.buffers.get(touch.object as usize).and_then(Option::as_ref) {
                     b.allocation.mark_written(at, n);
                 }
@@ -137,7 +137,7 @@ impl Uninitialized {
 }
 
 impl Check for Uninitialized {
-    fn start_group(&mut self, cx: &Context<'_>) {
+    fn start_group(&mut self, cx: &GroupContext<'_>) {
         self.local.fill(0);
         self.private.clear();
         self.private.resize(cx.shared.code.private_bytes.div_ceil(4) as usize * cx.lanes, 0);
@@ -149,7 +149,7 @@ impl Check for Uninitialized {
         }
     }
 
-    fn undefine(&mut self, offset: u32, bytes: u32, cx: &Context<'_>) {
+    fn undefine(&mut self, offset: u32, bytes: u32, cx: &GroupContext<'_>) {
         for row in offset as usize / 4..(offset + bytes).div_ceil(4) as usize {
             let lanes = cx.mask.range();
             if cx.mask.is_dense() {
@@ -167,8 +167,8 @@ impl Check for Uninitialized {
         }
     }
 
-    fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
-        let complete = whole.space == Space::Global
+    fn settles(&mut self, whole: &Whole<'_>, cx: &GroupContext<'_>) -> bool {
+        let complete = whole.space == PointerSpace::Global
             && self.complete.get(whole.object as usize).copied().unwrap_or(false);
         if complete {
             return true;
@@ -180,7 +180,7 @@ impl Check for Uninitialized {
         }
     }
 
-    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+    fn access(&mut self, access: &MemoryAccess<'_>, cx: &GroupContext<'_>, report: &mut FindingCollector) {
         for touch in access.touches.iter().filter(|t| t.inside) {
             if access.reads && !self.is_written(touch, access.bytes, cx) {
                 report.add(FindingKind::Uninitialized, access.pc, || {

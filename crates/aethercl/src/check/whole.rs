@@ -1,8 +1,8 @@
 //! An access of all running lanes within one object. Most accesses are of this kind, and most checks then need not inspect every lane.
 
-use super::{Context, Kind};
+use super::{GroupContext, Kind};
 use crate::exec::Mask;
-use crate::memory::address::{self, Space};
+use crate::memory::address::{self, PointerSpace};
 use pulp::Arch;
 use std::ops::Range;
 
@@ -138,7 +138,7 @@ pub struct Whole<'a> {
     /// Bytes that each lane accesses.
     pub bytes: u32,
     /// The space.
-    pub space: Space,
+    pub space: PointerSpace,
     /// Index of the argument, or of the object in its space.
     pub object: u32,
     /// Byte range that the lanes access, from the start of the allocation or space: from the first byte to after the last one.
@@ -155,7 +155,7 @@ impl<'a> Whole<'a> {
         (kind, reads): (Kind, bool),
         bytes: u32,
         align: u32,
-        cx: &Context<'_>,
+        cx: &GroupContext<'_>,
     ) -> Option<Whole<'a>> {
         let (low, high, bits) = lanes.extent(align, cx.mask)?;
         let first = cx.touch(cx.mask.range().start, low, bytes);
@@ -176,7 +176,7 @@ impl<'a> Whole<'a> {
     }
 
     /// Returns the total bytes that the lanes access; a byte accessed several times counts several times.
-    pub fn touched(&self, cx: &Context<'_>) -> usize {
+    pub fn touched(&self, cx: &GroupContext<'_>) -> usize {
         cx.mask.count() * self.bytes as usize
     }
 
@@ -186,7 +186,7 @@ impl<'a> Whole<'a> {
     }
 
     /// Returns true if each lane accesses the bytes directly after those of the previous lane.
-    pub fn is_consecutive(&self, cx: &Context<'_>) -> bool {
+    pub fn is_consecutive(&self, cx: &GroupContext<'_>) -> bool {
         let range = cx.mask.range();
         if !cx.mask.is_dense() || self.places.len() != self.touched(cx) {
             return false;
@@ -219,7 +219,7 @@ mod tests {
             let (mut mask, mut rest) = (Mask::new(40), Mask::new(40));
             mask.fill(40);
             let cond: Vec<u32> = (0..40).map(|l| u32::from(keep(l))).collect();
-            mask.send(pulp::Arch::new(), crate::exec::lanes::Source::Lanes(&cond), &mut rest);
+            mask.send(pulp::Arch::new(), crate::exec::lanes::LaneOperand::Lanes(&cond), &mut rest);
             mask
         };
         vec![pick(|_| true), pick(|l| l % 3 == 1), pick(|l| l == 7)]

@@ -2,9 +2,9 @@
 
 use super::bytecode::{Address, Extend, File, Index, MemType, Reg};
 use super::group::Group;
-use super::lanes::Source;
+use super::lanes::LaneOperand;
 use super::shared::Buffer;
-use crate::memory::address::{self, GLOBAL, Space};
+use crate::memory::address::{self, GLOBAL, PointerSpace};
 use crate::memory::{Allocation, store_part};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -141,8 +141,10 @@ impl<'a> Group<'a> {
         let more = a.offset.wrapping_add(a.uniform.map_or(0, |u| self.index_value(u))) as u64;
         let lanes = &mut out[range.clone()];
         match self.long_source(a.base, &range) {
-            Source::One(base) => lanes.fill(base.wrapping_add(more)),
-            Source::Lanes(base) => lanes.iter_mut().zip(base).for_each(|(o, b)| *o = b.wrapping_add(more)),
+            LaneOperand::One(base) => lanes.fill(base.wrapping_add(more)),
+            LaneOperand::Lanes(base) => {
+                lanes.iter_mut().zip(base).for_each(|(o, b)| *o = b.wrapping_add(more))
+            }
         }
         if let Some(index) = a.index {
             let scale = index.scale as u64;
@@ -196,10 +198,10 @@ impl<'a> Group<'a> {
     /// Returns one element at any address, from the view of a lane.
     pub(super) fn read_lane(&self, at: u64, ty: MemType, lane: usize) -> u64 {
         match address::space(at) {
-            Space::Global => self.find(at).map_or(0, |(a, offset)| read(&a.words, offset, ty)),
-            Space::Constant => read(&self.shared.constants.words, i64::from(address::offset(at)), ty),
-            Space::Local => read(&self.local, i64::from(address::offset(at)), ty),
-            Space::Private => {
+            PointerSpace::Global => self.find(at).map_or(0, |(a, offset)| read(&a.words, offset, ty)),
+            PointerSpace::Constant => read(&self.shared.constants.words, i64::from(address::offset(at)), ty),
+            PointerSpace::Local => read(&self.local, i64::from(address::offset(at)), ty),
+            PointerSpace::Private => {
                 let at = i64::from(address::offset(at));
                 let mut own = [0u32; 3];
                 for (i, w) in own.iter_mut().enumerate() {
@@ -222,17 +224,17 @@ impl<'a> Group<'a> {
     /// Stores one element at any address, from the view of a lane.
     pub(super) fn write_lane(&mut self, at: u64, ty: MemType, value: u64, lane: usize) {
         match address::space(at) {
-            Space::Global => {
+            PointerSpace::Global => {
                 if let Some((a, offset)) = self.find(at) {
                     write(offset, ty, value, |i, v, m| put_atomic(&a.words, i, v, m));
                 }
             }
-            Space::Constant => {}
-            Space::Local => {
+            PointerSpace::Constant => {}
+            PointerSpace::Local => {
                 let local = &mut self.local;
                 write(i64::from(address::offset(at)), ty, value, |i, v, m| put_plain(local, i, v, m));
             }
-            Space::Private => {
+            PointerSpace::Private => {
                 let (private, lanes) = (&mut self.private, self.lanes as i64);
                 write(i64::from(address::offset(at)), ty, value, |i, v, m| {
                     put_plain(private, i.saturating_mul(lanes) + lane as i64, v, m);
@@ -277,9 +279,11 @@ impl<'a> Group<'a> {
     #[inline(always)]
     fn load_from(&mut self, at: u64, ty: MemType, dst: Reg, a: &Address) {
         let space = address::space(at);
-        if ty == MemType::B64 || space == Space::Private {
+        if ty == MemType::B64 || space == PointerSpace::Private {
             match space {
-                Space::Private => return self.load_private(i64::from(address::offset(at)), ty, dst, a.index),
+                PointerSpace::Private => {
+                    return self.load_private(i64::from(address::offset(at)), ty, dst, a.index);
+                }
                 _ => {
                     self.lane_addresses(&Address {
                         offset: a.offset.wrapping_add(at.wrapping_sub(self.uniform_address(a)) as i64),
@@ -293,11 +297,11 @@ impl<'a> Group<'a> {
         let mut out = std::mem::take(&mut self.word_scratch);
         let lanes = &mut out[range.clone()];
         match space {
-            Space::Global => match self.find(at) {
+            PointerSpace::Global => match self.find(at) {
                 Some((found, offset)) => self.load_words(lanes, &found.words, offset, ty, a.index, &range),
                 None => lanes.fill(0),
             },
-            Space::Constant => {
+            PointerSpace::Constant => {
                 let words = &self.shared.constants.words;
                 self.load_words(lanes, words, i64::from(address::offset(at) as i32), ty, a.index, &range);
             }
@@ -400,8 +404,8 @@ impl<'a> Group<'a> {
         }
         for lane in range {
             let more = index.map_or(0, |i| self.lane_index(i, lane));
-            let at =
-                address::object_pointer(Space::Private, 0, 0).wrapping_add(offset.wrapping_add(more) as u64);
+            let at = address::object_pointer(PointerSpace::Private, 0, 0)
+                .wrapping_add(offset.wrapping_add(more) as u64);
             let value = self.read_lane(at, ty, lane);
             if ty == MemType::B64 {
                 self.long_scratch[lane] = value;
@@ -431,8 +435,8 @@ impl<'a> Group<'a> {
         let (mut words, mut longs) =
             (std::mem::take(&mut self.word_scratch), std::mem::take(&mut self.long_scratch));
         let near: Option<(Result<&Allocation, &[u32]>, u64)> = match address::space(at) {
-            Space::Global => self.find(at).map(|(a, offset)| (Ok(a), at.wrapping_sub(offset as u64))),
-            Space::Local => {
+            PointerSpace::Global => self.find(at).map(|(a, offset)| (Ok(a), at.wrapping_sub(offset as u64))),
+            PointerSpace::Local => {
                 let start = at.wrapping_sub(u64::from(address::offset(at)));
                 Some((Err(&self.local[..]), start))
             }

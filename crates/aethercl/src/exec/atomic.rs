@@ -2,7 +2,7 @@
 
 use super::bytecode::{Address, AtomicOp, File, MemType, Reg};
 use super::group::Group;
-use crate::memory::address::{self, Space};
+use crate::memory::address::{self, PointerSpace};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Returns the new value of memory.
@@ -54,7 +54,7 @@ impl Group<'_> {
             let (x, y) =
                 (self.lane_value(operands[0], lane) & mask, self.lane_value(operands[1], lane) & mask);
             let old = match (address::space(at), wide) {
-                (Space::Global, false) => self.atomic_global(op, at, x, y),
+                (PointerSpace::Global, false) => self.atomic_global(op, at, x, y),
                 _ => {
                     let old = self.read_lane(at, ty, lane);
                     self.write_lane(at, ty, apply(op, wide, old, x, y), lane);
@@ -95,7 +95,7 @@ impl Group<'_> {
         let [to, from, count, stride] = [0, 1, 2, 3].map(|i| self.lane_value(operands[i], lane));
         let bytes = u64::from(bytes);
         let step = if strided { stride.wrapping_mul(bytes) } else { bytes };
-        let global_target = address::space(to) == Space::Global;
+        let global_target = address::space(to) == PointerSpace::Global;
         let (to_step, from_step) = if global_target { (step, bytes) } else { (bytes, step) };
         let ty = if bytes % 4 == 0 {
             MemType::B32

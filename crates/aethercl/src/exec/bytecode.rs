@@ -60,7 +60,7 @@ pub struct ImageWrite {
 }
 
 /// A position in the list of instructions or, during lowering, the number of a label.
-pub type Target = u32;
+pub type JumpTarget = u32;
 /// The number of a waiting mask.
 pub type Slot = u16;
 
@@ -167,28 +167,28 @@ pub enum Inst {
     },
     /// Jumps to another instruction.
     Jump {
-        to: Target,
+        to: JumpTarget,
     },
     /// Jumps if a uniform condition has this value.
     JumpIf {
         cond: Reg,
         value: bool,
-        to: Target,
+        to: JumpTarget,
     },
     /// Jumps if no lane is running.
     JumpIfNone {
-        to: Target,
+        to: JumpTarget,
     },
     /// Moves lanes with condition 0 to `save`. If none is left, jumps to the matching `IfElse` or `IfEnd`.
     IfBegin {
         cond: Reg,
         save: Slot,
-        to: Target,
+        to: JumpTarget,
     },
     /// Swaps the running lanes with the waiting ones. If none was waiting, jumps to the matching `IfEnd`.
     IfElse {
         save: Slot,
-        to: Target,
+        to: JumpTarget,
     },
     /// Waiting lanes join.
     Join {
@@ -202,7 +202,7 @@ pub enum Inst {
     LoopCond {
         cond: Reg,
         exit: Slot,
-        to: Target,
+        to: JumpTarget,
     },
     /// Moves all lanes to `slot`: `break`, `continue`, `return`.
     Park {
@@ -285,13 +285,13 @@ pub enum Collective {
     ShuffleDown,
     /// Word `n` of the ballot.
     Ballot(u8),
-    Reduce(Reduction, Scan, Number),
+    Reduce(Reduction, Scan, NumberKind),
 }
 
 /// Interpretation of the bits in a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "a kind of number")]
-pub enum Number {
+pub enum NumberKind {
     Signed,
     Unsigned,
     Float,

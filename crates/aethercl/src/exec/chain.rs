@@ -9,10 +9,10 @@
 
 use super::bytecode::{Address, Code, File, Inst, READ, Reg, WRITE};
 use crate::counters::Chain;
-use crate::memory::address::Space;
+use crate::memory::address::PointerSpace;
 
 /// Bytes in flight per lane and load instruction of a loop.
-const AHEAD: u32 = 16;
+const BYTES_IN_FLIGHT: u32 = 16;
 /// Approximate latencies in clocks, used to compare chains: global load, local load, operation, barrier.
 const CLOCKS: [u64; 4] = [600, 30, 4, 30];
 /// Latency of a special function, in operations.
@@ -191,9 +191,9 @@ impl Chains {
 
     fn load(&mut self, mut chain: Chain, code: &Code, (size, count, list): (u32, u8, u32), address: u32) {
         match code.addresses[address as usize].space {
-            Some(Space::Local) => chain.local_loads += 1,
-            None | Some(Space::Global) => {
-                let ahead = (AHEAD / (size * u32::from(count)).max(1)).max(1) as usize;
+            Some(PointerSpace::Local) => chain.local_loads += 1,
+            None | Some(PointerSpace::Global) => {
+                let ahead = (BYTES_IN_FLIGHT / (size * u32::from(count)).max(1)).max(1) as usize;
                 let rounds = &mut self.rounds[address as usize];
                 if rounds.len() >= ahead {
                     chain = chain.or(rounds.remove(0));
@@ -211,7 +211,7 @@ impl Chains {
 
 /// Returns true if an address may be one of global memory.
 fn is_global(code: &Code, address: u32) -> bool {
-    matches!(code.addresses[address as usize].space, None | Some(Space::Global))
+    matches!(code.addresses[address as usize].space, None | Some(PointerSpace::Global))
 }
 
 /// Calls `f` with the registers that an instruction reads.

@@ -1,13 +1,13 @@
 //! Functions that access other lanes of the group or the sub-group.
 
-use super::bytecode::{Collective, File, Number, Reg};
+use super::bytecode::{Collective, File, NumberKind, Reg};
 use super::group::Group;
 use crate::hir::{Reduction, Scan};
 
 /// Combination of values.
 struct Combine {
     how: Reduction,
-    number: Number,
+    number: NumberKind,
     wide: bool,
 }
 
@@ -20,27 +20,27 @@ impl Combine {
         let float = |x: f64| if self.wide { x.to_bits() } else { u64::from((x as f32).to_bits()) };
         let ones = if self.wide { u64::MAX } else { u64::from(u32::MAX) };
         match (self.how, self.number) {
-            (Reduction::Add, Number::Float) => 0,
-            (Reduction::Mul, Number::Float) => float(1.0),
-            (Reduction::Min, Number::Float) => float(f64::INFINITY),
-            (Reduction::Max, Number::Float) => float(f64::NEG_INFINITY),
+            (Reduction::Add, NumberKind::Float) => 0,
+            (Reduction::Mul, NumberKind::Float) => float(1.0),
+            (Reduction::Min, NumberKind::Float) => float(f64::INFINITY),
+            (Reduction::Max, NumberKind::Float) => float(f64::NEG_INFINITY),
             (Reduction::Mul, _) => 1,
-            (Reduction::Min, Number::Signed) => ones >> 1,
-            (Reduction::Max, Number::Signed) => (ones >> 1) + 1,
+            (Reduction::Min, NumberKind::Signed) => ones >> 1,
+            (Reduction::Max, NumberKind::Signed) => (ones >> 1) + 1,
             (Reduction::Min, _) | (Reduction::And, _) => ones,
             _ => 0,
         }
     }
 
     fn combine(&self, a: u64, b: u64) -> u64 {
-        if self.number == Number::Float {
+        if self.number == NumberKind::Float {
             return self.combine_float(a, b);
         }
         let v = match (self.how, self.number) {
             (Reduction::Add, _) => a.wrapping_add(b),
             (Reduction::Mul, _) => a.wrapping_mul(b),
-            (Reduction::Min, Number::Signed) => self.signed(a).min(self.signed(b)) as u64,
-            (Reduction::Max, Number::Signed) => self.signed(a).max(self.signed(b)) as u64,
+            (Reduction::Min, NumberKind::Signed) => self.signed(a).min(self.signed(b)) as u64,
+            (Reduction::Max, NumberKind::Signed) => self.signed(a).max(self.signed(b)) as u64,
             (Reduction::Min, _) => a.min(b),
             (Reduction::Max, _) => a.max(b),
             (Reduction::And, _) => a & b,

@@ -7,10 +7,10 @@ use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
 use super::shared::Shared;
 use super::values::Values;
-use crate::check::{Access, Kind, Touch};
+use crate::check::{Kind, MemoryAccess, Touch};
 use crate::counters::{Counters, Tally, Traffic};
 use crate::launch::NdRange;
-use crate::memory::address::Space;
+use crate::memory::address::PointerSpace;
 
 /// Banks of local memory, four bytes wide.
 const BANKS: usize = 32;
@@ -290,7 +290,7 @@ impl Counting {
     }
 
     /// Handles a memory access that is about to run.
-    pub fn access(&mut self, access: &Access<'_>) {
+    pub fn access(&mut self, access: &MemoryAccess<'_>) {
         self.at(access.pc);
         let width = self.width;
         let mut from = 0;
@@ -302,31 +302,31 @@ impl Counting {
         }
     }
 
-    fn simd_access(&mut self, access: &Access<'_>, from: usize, to: usize) {
+    fn simd_access(&mut self, access: &MemoryAccess<'_>, from: usize, to: usize) {
         let touches = &access.touches[from..to];
         let n = touches.len() as u64;
         let o = &mut self.tallies[self.at].operations;
         let space = touches[0].space;
         let counter = match (access.kind, space) {
-            (Kind::Load, Space::Global) => &mut o.load_global,
-            (Kind::Load, Space::Local) => &mut o.load_local,
-            (Kind::Load, Space::Private) => &mut o.load_private,
-            (Kind::Load, Space::Constant) => &mut o.load_constant,
-            (Kind::Store, Space::Local) => &mut o.store_local,
-            (Kind::Store, Space::Private) => &mut o.store_private,
+            (Kind::Load, PointerSpace::Global) => &mut o.load_global,
+            (Kind::Load, PointerSpace::Local) => &mut o.load_local,
+            (Kind::Load, PointerSpace::Private) => &mut o.load_private,
+            (Kind::Load, PointerSpace::Constant) => &mut o.load_constant,
+            (Kind::Store, PointerSpace::Local) => &mut o.store_local,
+            (Kind::Store, PointerSpace::Private) => &mut o.store_private,
             (Kind::Store, _) => &mut o.store_global,
-            (Kind::Atomic, Space::Local) => &mut o.atomic_local,
+            (Kind::Atomic, PointerSpace::Local) => &mut o.atomic_local,
             (Kind::Atomic, _) => &mut o.atomic_global,
         };
         *counter += n;
         match space {
-            Space::Global => self.global(access, from, to),
-            Space::Local => self.local(access, from, to),
+            PointerSpace::Global => self.global(access, from, to),
+            PointerSpace::Local => self.local(access, from, to),
             _ => {}
         }
     }
 
-    fn global(&mut self, access: &Access<'_>, from: usize, to: usize) {
+    fn global(&mut self, access: &MemoryAccess<'_>, from: usize, to: usize) {
         let bytes = u64::from(access.bytes);
         self.seen.clear();
         for t in &access.touches[from..to] {
@@ -395,7 +395,7 @@ impl Counting {
     }
 
     /// Counts the passes of a local memory request. Vectors are moved in parts of 16, 8 or 4 bytes, depending on their known alignment.
-    fn local(&mut self, access: &Access<'_>, from: usize, to: usize) {
+    fn local(&mut self, access: &MemoryAccess<'_>, from: usize, to: usize) {
         let (bytes, align) = (u64::from(access.bytes), u64::from(access.align.max(1)));
         let piece = [16, 8].into_iter().find(|p| bytes % p == 0 && align % p == 0).unwrap_or(4);
         // A pass serves this many lanes, or twice as many if neighboring lanes read the same address.

@@ -39,7 +39,7 @@ struct Line {
 }
 
 /// Reuse distance in sectors from which a touch counts as another fetch of a small cache.
-const SMALL: u64 = 128;
+const SMALL_CACHE_SECTORS: u64 = 128;
 
 /// Sectors of one argument.
 #[derive(Clone, Copy, Default)]
@@ -77,7 +77,7 @@ impl Footprint {
         }
         let between = self.time - line.stamp.min(self.time);
         let before = line.groups_sectors & bit != 0;
-        self.time += u64::from(!before || between >= SMALL);
+        self.time += u64::from(!before || between >= SMALL_CACHE_SECTORS);
         line.stamp = self.time;
         if before {
             self.again[(between.max(1).ilog2() as usize).min(DISTANCES - 1)] += 1;

@@ -1,7 +1,7 @@
 //! The state of one work-group, and the instructions that operate on registers.
 
 use super::bytecode::{File, Inst, Reg, preset};
-use super::lanes::{self, Source, Unary32};
+use super::lanes::{self, LaneOperand, Unary32};
 use super::mask::Mask;
 use super::observer::Observer;
 use super::shared::Shared;
@@ -44,10 +44,10 @@ pub(super) fn words<'b>(
     uniforms: &[u64],
     r: Reg,
     range: &Range<usize>,
-) -> Source<'b, u32> {
+) -> LaneOperand<'b, u32> {
     match r.file {
-        File::Uniform => Source::One(uniforms[r.index as usize] as u32),
-        _ => Source::Lanes(&words[r.index as usize][range.clone()]),
+        File::Uniform => LaneOperand::One(uniforms[r.index as usize] as u32),
+        _ => LaneOperand::Lanes(&words[r.index as usize][range.clone()]),
     }
 }
 
@@ -57,10 +57,10 @@ pub(super) fn longs<'b>(
     uniforms: &[u64],
     r: Reg,
     range: &Range<usize>,
-) -> Source<'b, u64> {
+) -> LaneOperand<'b, u64> {
     match r.file {
-        File::Uniform => Source::One(uniforms[r.index as usize]),
-        _ => Source::Lanes(&longs[r.index as usize][range.clone()]),
+        File::Uniform => LaneOperand::One(uniforms[r.index as usize]),
+        _ => LaneOperand::Lanes(&longs[r.index as usize][range.clone()]),
     }
 }
 
@@ -229,7 +229,7 @@ impl<'a> Group<'a> {
             Inst::Unary32 { op, dst, a } => {
                 out[0] = lanes::one_unary32(op, word(a));
                 if is_angle(op) {
-                    repair_angles(op, &mut out, Source::One(word(a)));
+                    repair_angles(op, &mut out, LaneOperand::One(word(a)));
                 }
                 (dst, u64::from(out[0]))
             }
@@ -237,7 +237,7 @@ impl<'a> Group<'a> {
             Inst::Widen { op, dst, a } => (dst, lanes::one_widen(op, word(a))),
             Inst::Narrow { op, dst, a } => (dst, u64::from(lanes::one_narrow(op, wide(a)))),
             Inst::Math32 { op, dst, a } => {
-                lanes::math32(op, &mut out, Source::One(word(a)));
+                lanes::math32(op, &mut out, LaneOperand::One(word(a)));
                 (dst, u64::from(out[0]))
             }
             Inst::Math64 { op, dst, a } => (dst, math::unary(op, f64::from_bits(wide(a))).to_bits()),
@@ -248,12 +248,12 @@ impl<'a> Group<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn word_source(&self, r: Reg, range: &Range<usize>) -> Source<'_, u32> {
+    pub(super) fn word_source(&self, r: Reg, range: &Range<usize>) -> LaneOperand<'_, u32> {
         words(&self.words, &self.uniforms, r, range)
     }
 
     #[inline(always)]
-    pub(super) fn long_source(&self, r: Reg, range: &Range<usize>) -> Source<'_, u64> {
+    pub(super) fn long_source(&self, r: Reg, range: &Range<usize>) -> LaneOperand<'_, u64> {
         longs(&self.longs, &self.uniforms, r, range)
     }
 
@@ -327,7 +327,7 @@ fn is_angle(op: Unary32) -> bool {
 }
 
 /// Recomputes angles that are too large for the SIMD forms.
-fn repair_angles(op: Unary32, out: &mut [u32], a: Source<'_, u32>) {
+fn repair_angles(op: Unary32, out: &mut [u32], a: LaneOperand<'_, u32>) {
     let exact = match op {
         Unary32::SinF => math::Math1::Sin,
         Unary32::CosF => math::Math1::Cos,
@@ -336,8 +336,8 @@ fn repair_angles(op: Unary32, out: &mut [u32], a: Source<'_, u32>) {
     let large = |x: u32| f32::from_bits(x).is_nan() || f32::from_bits(x).abs() > real::TRIG_LIMIT;
     for (i, o) in out.iter_mut().enumerate() {
         let x = match a {
-            Source::Lanes(a) => a[i],
-            Source::One(x) => x,
+            LaneOperand::Lanes(a) => a[i],
+            LaneOperand::One(x) => x,
         };
         if large(x) {
             *o = math::unary_f32(exact, f32::from_bits(x)).to_bits();

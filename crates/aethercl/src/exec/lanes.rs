@@ -9,7 +9,7 @@
     reason = "the tables read alike in every line"
 )]
 
-pub use super::spread::Source;
+pub use super::spread::LaneOperand;
 use super::spread::{map, zip, zip3};
 use crate::builtins::math::{self, Math1, Math2};
 use crate::builtins::{convert, integer, real};
@@ -24,11 +24,11 @@ macro_rules! table {
         #[allow(missing_docs, reason = "named for what they do; the table gives each its meaning")]
         pub enum $name { $($op,)* }
         /// Runs the operation over the lanes.
-        pub fn $run(arch: Arch, op: $name, out: &mut [$out], $($arg: Source<'_, $in>),*) {
+        pub fn $run(arch: Arch, op: $name, out: &mut [$out], $($arg: LaneOperand<'_, $in>),*) {
             struct Job<'o, 's> {
                 op: $name,
                 out: &'o mut [$out],
-                $($arg: Source<'s, $in>,)*
+                $($arg: LaneOperand<'s, $in>,)*
             }
             impl pulp::NullaryFnOnce for Job<'_, '_> {
                 type Output = ();
@@ -308,15 +308,15 @@ table! {
         FToU32 = |x| f(x) as u32;
         HalfToF = |x| convert::half_to_f32(x);
         FToHalf = |x| convert::f32_to_half(f(x));
-        FToHalfZero = |x| convert::f64_to_half_directed(f64::from(f(x)), convert::Direction::Zero);
-        FToHalfUp = |x| convert::f64_to_half_directed(f64::from(f(x)), convert::Direction::Up);
-        FToHalfDown = |x| convert::f64_to_half_directed(f64::from(f(x)), convert::Direction::Down);
-        S32ToFZero = |x| convert::f64_to_f32_directed(f64::from(s(x)), convert::Direction::Zero).to_bits();
-        S32ToFUp = |x| convert::f64_to_f32_directed(f64::from(s(x)), convert::Direction::Up).to_bits();
-        S32ToFDown = |x| convert::f64_to_f32_directed(f64::from(s(x)), convert::Direction::Down).to_bits();
-        U32ToFZero = |x| convert::f64_to_f32_directed(f64::from(x), convert::Direction::Zero).to_bits();
-        U32ToFUp = |x| convert::f64_to_f32_directed(f64::from(x), convert::Direction::Up).to_bits();
-        U32ToFDown = |x| convert::f64_to_f32_directed(f64::from(x), convert::Direction::Down).to_bits();
+        FToHalfZero = |x| convert::f64_to_half_directed(f64::from(f(x)), convert::DirectedRounding::Zero);
+        FToHalfUp = |x| convert::f64_to_half_directed(f64::from(f(x)), convert::DirectedRounding::Up);
+        FToHalfDown = |x| convert::f64_to_half_directed(f64::from(f(x)), convert::DirectedRounding::Down);
+        S32ToFZero = |x| convert::f64_to_f32_directed(f64::from(s(x)), convert::DirectedRounding::Zero).to_bits();
+        S32ToFUp = |x| convert::f64_to_f32_directed(f64::from(s(x)), convert::DirectedRounding::Up).to_bits();
+        S32ToFDown = |x| convert::f64_to_f32_directed(f64::from(s(x)), convert::DirectedRounding::Down).to_bits();
+        U32ToFZero = |x| convert::f64_to_f32_directed(f64::from(x), convert::DirectedRounding::Zero).to_bits();
+        U32ToFUp = |x| convert::f64_to_f32_directed(f64::from(x), convert::DirectedRounding::Up).to_bits();
+        U32ToFDown = |x| convert::f64_to_f32_directed(f64::from(x), convert::DirectedRounding::Down).to_bits();
         IsnanF = |x| u32::from(f(x).is_nan());
         IsinfF = |x| u32::from(f(x).is_infinite());
         IsfiniteF = |x| u32::from(f(x).is_finite());
@@ -366,12 +366,12 @@ table! {
         U64ToF = |x| (x as f64).to_bits();
         FToS64 = |x| d(x) as i64 as u64;
         FToU64 = |x| d(x) as u64;
-        S64ToFZero = |x| convert::i128_to_f64(i128::from(l(x)), convert::Direction::Zero).to_bits();
-        S64ToFUp = |x| convert::i128_to_f64(i128::from(l(x)), convert::Direction::Up).to_bits();
-        S64ToFDown = |x| convert::i128_to_f64(i128::from(l(x)), convert::Direction::Down).to_bits();
-        U64ToFZero = |x| convert::i128_to_f64(i128::from(x), convert::Direction::Zero).to_bits();
-        U64ToFUp = |x| convert::i128_to_f64(i128::from(x), convert::Direction::Up).to_bits();
-        U64ToFDown = |x| convert::i128_to_f64(i128::from(x), convert::Direction::Down).to_bits();
+        S64ToFZero = |x| convert::i128_to_f64(i128::from(l(x)), convert::DirectedRounding::Zero).to_bits();
+        S64ToFUp = |x| convert::i128_to_f64(i128::from(l(x)), convert::DirectedRounding::Up).to_bits();
+        S64ToFDown = |x| convert::i128_to_f64(i128::from(l(x)), convert::DirectedRounding::Down).to_bits();
+        U64ToFZero = |x| convert::i128_to_f64(i128::from(x), convert::DirectedRounding::Zero).to_bits();
+        U64ToFUp = |x| convert::i128_to_f64(i128::from(x), convert::DirectedRounding::Up).to_bits();
+        U64ToFDown = |x| convert::i128_to_f64(i128::from(x), convert::DirectedRounding::Down).to_bits();
         SqrtF = |x| d(x).sqrt().to_bits();
         CeilF = |x| d(x).ceil().to_bits();
         FloorF = |x| d(x).floor().to_bits();
@@ -405,23 +405,23 @@ table! {
         NotZero = |x| u32::from(x != 0);
         NotZeroF = |x| u32::from(d(x) != 0.0);
         F64ToF = |x| (d(x) as f32).to_bits();
-        F64ToFZero = |x| convert::f64_to_f32_directed(d(x), convert::Direction::Zero).to_bits();
-        F64ToFUp = |x| convert::f64_to_f32_directed(d(x), convert::Direction::Up).to_bits();
-        F64ToFDown = |x| convert::f64_to_f32_directed(d(x), convert::Direction::Down).to_bits();
+        F64ToFZero = |x| convert::f64_to_f32_directed(d(x), convert::DirectedRounding::Zero).to_bits();
+        F64ToFUp = |x| convert::f64_to_f32_directed(d(x), convert::DirectedRounding::Up).to_bits();
+        F64ToFDown = |x| convert::f64_to_f32_directed(d(x), convert::DirectedRounding::Down).to_bits();
         F64ToS32 = |x| d(x) as i32 as u32;
         F64ToU32 = |x| d(x) as u32;
         F64ToHalf = |x| convert::f64_to_half(d(x));
-        F64ToHalfZero = |x| convert::f64_to_half_directed(d(x), convert::Direction::Zero);
-        F64ToHalfUp = |x| convert::f64_to_half_directed(d(x), convert::Direction::Up);
-        F64ToHalfDown = |x| convert::f64_to_half_directed(d(x), convert::Direction::Down);
+        F64ToHalfZero = |x| convert::f64_to_half_directed(d(x), convert::DirectedRounding::Zero);
+        F64ToHalfUp = |x| convert::f64_to_half_directed(d(x), convert::DirectedRounding::Up);
+        F64ToHalfDown = |x| convert::f64_to_half_directed(d(x), convert::DirectedRounding::Down);
         S64ToF = |x| (l(x) as f32).to_bits();
         U64ToF = |x| (x as f32).to_bits();
-        S64ToFZero = |x| convert::i128_to_f32(i128::from(l(x)), convert::Direction::Zero).to_bits();
-        S64ToFUp = |x| convert::i128_to_f32(i128::from(l(x)), convert::Direction::Up).to_bits();
-        S64ToFDown = |x| convert::i128_to_f32(i128::from(l(x)), convert::Direction::Down).to_bits();
-        U64ToFZero = |x| convert::i128_to_f32(i128::from(x), convert::Direction::Zero).to_bits();
-        U64ToFUp = |x| convert::i128_to_f32(i128::from(x), convert::Direction::Up).to_bits();
-        U64ToFDown = |x| convert::i128_to_f32(i128::from(x), convert::Direction::Down).to_bits();
+        S64ToFZero = |x| convert::i128_to_f32(i128::from(l(x)), convert::DirectedRounding::Zero).to_bits();
+        S64ToFUp = |x| convert::i128_to_f32(i128::from(l(x)), convert::DirectedRounding::Up).to_bits();
+        S64ToFDown = |x| convert::i128_to_f32(i128::from(l(x)), convert::DirectedRounding::Down).to_bits();
+        U64ToFZero = |x| convert::i128_to_f32(i128::from(x), convert::DirectedRounding::Zero).to_bits();
+        U64ToFUp = |x| convert::i128_to_f32(i128::from(x), convert::DirectedRounding::Up).to_bits();
+        U64ToFDown = |x| convert::i128_to_f32(i128::from(x), convert::DirectedRounding::Down).to_bits();
         // Saturating to 32 bits.
         S64SatS32 = |x| l(x).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as u32;
         S64SatU32 = |x| l(x).clamp(0, i64::from(u32::MAX)) as u32;
@@ -438,12 +438,12 @@ table! {
     }
 }
 
-/// A mathematical function of f32 lanes that has no SIMD form.
-pub fn math32(op: Math1, out: &mut [u32], a: Source<'_, u32>) {
+/// A mathematical function of f32 lanes without a SIMD form.
+pub fn math32(op: Math1, out: &mut [u32], a: LaneOperand<'_, u32>) {
     map(out, a, |x| math::unary_f32(op, f(x)).to_bits());
 }
 
 /// A mathematical function of f64 lanes.
-pub fn math64(op: Math1, out: &mut [u64], a: Source<'_, u64>) {
+pub fn math64(op: Math1, out: &mut [u64], a: LaneOperand<'_, u64>) {
     map(out, a, |x| math::unary(op, d(x)).to_bits());
 }

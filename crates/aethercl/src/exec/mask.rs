@@ -1,6 +1,6 @@
 //! The mask of running lanes of a work-group.
 
-use super::lanes::Source;
+use super::lanes::LaneOperand;
 use pulp::{Arch, NullaryFnOnce};
 
 /// A set of lanes.
@@ -36,7 +36,7 @@ impl Mask {
         self.count
     }
 
-    /// Returns true if it has no lane.
+    /// Returns true if no lane is set.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -70,18 +70,18 @@ impl Mask {
     }
 
     /// Moves lanes with condition 0 to `rest`.
-    pub fn send(&mut self, arch: Arch, cond: Source<'_, u32>, rest: &mut Mask) {
+    pub fn send(&mut self, arch: Arch, cond: LaneOperand<'_, u32>, rest: &mut Mask) {
         if self.count == 0 {
             return;
         }
         let range = self.range();
         let cond = match cond {
-            Source::One(0) => {
+            LaneOperand::One(0) => {
                 rest.join(self);
                 return;
             }
-            Source::One(_) => return,
-            Source::Lanes(cond) => cond,
+            LaneOperand::One(_) => return,
+            LaneOperand::Lanes(cond) => cond,
         };
         let (own, other) = (&mut self.bits[range.clone()], &mut rest.bits[range.clone()]);
         let staying = arch.dispatch(Send { own, other, cond });
@@ -101,12 +101,12 @@ impl Mask {
     }
 
     /// Moves lanes of `from` for which the condition holds to this set.
-    pub fn take(&mut self, cond: Source<'_, u32>, from: &mut Mask) {
+    pub fn take(&mut self, cond: LaneOperand<'_, u32>, from: &mut Mask) {
         let range = from.range();
         for (at, lane) in range.enumerate() {
             let holds = match cond {
-                Source::One(c) => c != 0,
-                Source::Lanes(c) => c[at] != 0,
+                LaneOperand::One(c) => c != 0,
+                LaneOperand::Lanes(c) => c[at] != 0,
             };
             if holds && from.bits[lane] != 0 {
                 from.bits[lane] = 0;
@@ -189,12 +189,12 @@ mod tests {
     fn lanes_are_neither_lost_nor_doubled() {
         let (mut now, mut rest) = (Mask::new(8), Mask::new(8));
         now.fill(6);
-        now.send(Arch::new(), Source::Lanes(&[0, 1, 0, 5, 0, 0]), &mut rest);
+        now.send(Arch::new(), LaneOperand::Lanes(&[0, 1, 0, 5, 0, 0]), &mut rest);
         assert_eq!(now.lanes().collect::<Vec<_>>(), [1, 3]);
         assert_eq!((now.range(), now.is_dense()), (1..4, false));
         assert_eq!(rest.lanes().collect::<Vec<_>>(), [0, 2, 4, 5]);
         let mut more = Mask::new(8);
-        now.send(Arch::new(), Source::Lanes(&[0, 9, 1]), &mut more);
+        now.send(Arch::new(), LaneOperand::Lanes(&[0, 9, 1]), &mut more);
         assert_eq!((now.count(), more.count()), (1, 1));
         now.join(&mut rest);
         now.join(&mut more);

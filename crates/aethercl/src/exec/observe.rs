@@ -3,15 +3,15 @@
 use super::bytecode::{Address, AtomicOp, Extend, File, Inst, MemType, Reg};
 use super::group::Group;
 use super::observer::Observer;
-use crate::check::{Access, Context, Kind, Lanes, Touch, Whole};
-use crate::memory::address::{self, Space};
+use crate::check::{GroupContext, Kind, Lanes, MemoryAccess, Touch, Whole};
+use crate::memory::address::{self, PointerSpace};
 
 /// Maximum number of elements of an asynchronous copy that are checked.
 const MAX_COPY: u64 = 1 << 20;
 
 /// Returns the context of a group for the checks.
-pub(super) fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
-    Context { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
+pub(super) fn context<'c>(g: &'c Group<'_>) -> GroupContext<'c> {
+    GroupContext { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
 }
 
 impl Group<'_> {
@@ -35,7 +35,7 @@ impl Group<'_> {
             File::Long => self.lane_value(base, self.mask.lanes().next()?),
             File::Word => return None,
         };
-        (address::space(value) == Space::Global).then(|| address::argument(value))?
+        (address::space(value) == PointerSpace::Global).then(|| address::argument(value))?
     }
 
     /// Called before each instruction.
@@ -136,7 +136,7 @@ impl Group<'_> {
         let cx = context(self);
         let Some(lane) = self.mask.lanes().next() else { return };
         let [to, from, count, stride] = [0, 1, 2, 3].map(|i| self.lane_value(operands[i], lane));
-        let to_global = address::space(to) == Space::Global;
+        let to_global = address::space(to) == PointerSpace::Global;
         let (to_step, from_step) = match (strided, to_global) {
             (false, _) => (1, 1),
             (true, true) => (stride, 1),
@@ -151,7 +151,7 @@ impl Group<'_> {
             for i in 0..count.min(MAX_COPY) {
                 let at = start.wrapping_add(i.wrapping_mul(step).wrapping_mul(u64::from(bytes)));
                 let touches = [Touch { lane: self.items, ..cx.touch(lane, at, bytes) }];
-                let access = Access {
+                let access = MemoryAccess {
                     pc,
                     kind,
                     reads: kind == Kind::Load,
@@ -236,7 +236,7 @@ impl Group<'_> {
         }
         let stored = |lane: usize, element: usize| list.get(element).map_or(0, |r| self.lane_value(*r, lane));
         let memory = |at: u64, lane: usize| self.read_lane(at, ty, lane);
-        let access = Access {
+        let access = MemoryAccess {
             pc,
             kind,
             reads,

@@ -3,7 +3,7 @@
 use super::bytecode::{ImageRead, ImageWrite, Inst, MemType, READ, Reg, WRITE};
 use super::group::Group;
 use super::observer::Observer;
-use crate::check::{Access, Context, Kind, Outside, Touch};
+use crate::check::{GroupContext, Kind, MemoryAccess, Outside, Touch};
 use crate::image::{MAX_TAPS, Taps};
 
 /// Returns the memory type that a texel is transferred in.
@@ -17,8 +17,14 @@ fn moved_as(texel: u64) -> MemType {
 }
 
 impl Group<'_> {
-    fn image_context(&self) -> Context<'_> {
-        Context { shared: self.shared, group: self.id, size: self.size, lanes: self.lanes, mask: &self.mask }
+    fn image_context(&self) -> GroupContext<'_> {
+        GroupContext {
+            shared: self.shared,
+            group: self.id,
+            size: self.size,
+            lanes: self.lanes,
+            mask: &self.mask,
+        }
     }
 
     /// Handles an image instruction before it runs; returns false for any other instruction.
@@ -103,8 +109,18 @@ impl Group<'_> {
         let ty = moved_as(bytes.into());
         let memory = |at: u64, lane: usize| self.read_lane(at, ty, lane);
         let reads = kind == Kind::Load;
-        let access =
-            Access { pc, kind, reads, ty, bytes, align: 1, touches, stored, memory: &memory, atomic: None };
+        let access = MemoryAccess {
+            pc,
+            kind,
+            reads,
+            ty,
+            bytes,
+            align: 1,
+            touches,
+            stored,
+            memory: &memory,
+            atomic: None,
+        };
         o.checks.iter_mut().for_each(|c| c.access(&access, &cx, &mut o.report));
     }
 }

@@ -2,12 +2,12 @@
 
 use super::count::Counting;
 use super::shared::Shared;
-use crate::check::{Check, Checks, Report, Touch, checks};
+use crate::check::{Check, Checks, FindingCollector, Touch, checks};
 
 /// The checks and counters of one thread.
 pub struct Observer {
     pub(super) checks: Vec<Box<dyn Check>>,
-    pub(super) report: Report,
+    pub(super) report: FindingCollector,
     pub(super) counting: Option<Counting>,
     pub(super) touches: Vec<Touch>,
     /// For each check: whether it has to examine the current access lane by lane.
@@ -23,7 +23,7 @@ impl Observer {
         Some(Box::new(Observer {
             open: Vec::new(),
             checks: checks(which, shared),
-            report: Report::default(),
+            report: FindingCollector::default(),
             counting: count.then(|| Counting::new(shared, lines)),
             touches: Vec::new(),
         }))
@@ -39,7 +39,7 @@ impl Observer {
 #[derive(Default)]
 pub struct Looked {
     /// Findings of the checks.
-    pub report: Report,
+    pub report: FindingCollector,
     /// Counters.
     pub counting: Option<Counting>,
     /// The checks of each thread with their state.
@@ -58,7 +58,7 @@ impl Looked {
         self
     }
 
-    /// Returns true if there are no findings and no conflicts between work-groups of different threads.
+    /// Returns true without findings and conflicts between work-groups of different threads.
     pub fn is_clean(&self) -> bool {
         let races: Vec<_> = self.checks.iter().flatten().filter_map(|c| c.races()).collect();
         let clash = |i: usize| races[i + 1..].iter().any(|other| races[i].conflicts(other));

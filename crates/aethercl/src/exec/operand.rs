@@ -1,6 +1,6 @@
 //! Operands of instructions: registers, addresses, elements of memory.
 
-use crate::memory::address::Space;
+use crate::memory::address::PointerSpace;
 
 /// A register file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub struct Address {
     /// Bytes.
     pub offset: i64,
     /// Address space, if it is known before the address.
-    pub space: Option<Space>,
+    pub space: Option<PointerSpace>,
     /// Alignment guaranteed by the type, in bytes.
     pub align: u32,
 }

@@ -86,7 +86,7 @@ impl Group<'_> {
 
     fn text(&self, at: u64, lane: usize) -> String {
         let bytes = (0..MAX_TEXT as u64).map(|i| self.read_lane(at.wrapping_add(i), MemType::U8, lane) as u8);
-        let known = address::space(at) != address::Space::Global || at != 0;
+        let known = address::space(at) != address::PointerSpace::Global || at != 0;
         let text: Vec<u8> = bytes.take_while(|b| *b != 0).collect();
         if known { String::from_utf8_lossy(&text).into_owned() } else { "(null)".to_string() }
     }

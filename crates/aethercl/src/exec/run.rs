@@ -23,7 +23,7 @@ pub enum Stop {
 
 /// Execution state of a work-group between time slices.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct GroupState {
     /// Its next instruction.
     pub pc: usize,
     /// Number of instructions that it may still execute.
@@ -32,25 +32,30 @@ pub struct Place {
 
 impl Group<'_> {
     /// Notifies the observer that the work-group starts; returns the initial state.
-    pub fn begin(&mut self) -> Place {
+    pub fn begin(&mut self) -> GroupState {
         self.observe_start();
-        Place { pc: 0, steps: self.shared.max_steps }
+        GroupState { pc: 0, steps: self.shared.max_steps }
     }
 
     /// Returns the source position of the next instruction.
-    pub fn span(&self, place: &Place) -> Span {
+    pub fn span(&self, place: &GroupState) -> Span {
         self.shared.code.spans[place.pc]
     }
 
     /// Executes the work-group to its end, within this CPU time.
-    pub fn run(&mut self, place: &mut Place, most: Option<Duration>) -> Result<(), Stop> {
+    pub fn run(&mut self, place: &mut GroupState, most: Option<Duration>) -> Result<(), Stop> {
         let deadline = most.and_then(|t| thread_time().checked_add(t));
         while !self.go_on(place, u64::MAX, deadline)? {}
         Ok(())
     }
 
     /// Executes at most `most` instructions, until the thread's CPU time reaches `deadline`. Returns true if the work-group has ended.
-    pub fn go_on(&mut self, place: &mut Place, most: u64, deadline: Option<Duration>) -> Result<bool, Stop> {
+    pub fn go_on(
+        &mut self,
+        place: &mut GroupState,
+        most: u64,
+        deadline: Option<Duration>,
+    ) -> Result<bool, Stop> {
         let code = self.shared.code;
         let mut pc = place.pc;
         let mut steps = place.steps.min(most);

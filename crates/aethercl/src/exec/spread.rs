@@ -2,7 +2,7 @@
 
 /// An operand: one value per lane, or one for all lanes.
 #[derive(Debug, Clone, Copy)]
-pub enum Source<'a, T> {
+pub enum LaneOperand<'a, T> {
     /// One value for each lane of the result.
     Lanes(&'a [T]),
     /// The same value in each lane.
@@ -13,27 +13,27 @@ pub enum Source<'a, T> {
 // enables.
 
 #[inline(always)]
-pub(super) fn map<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, f: impl Fn(A) -> T) {
+pub(super) fn map<A: Copy, T: Copy>(out: &mut [T], a: LaneOperand<'_, A>, f: impl Fn(A) -> T) {
     let n = out.len();
     match a {
-        Source::Lanes(a) => {
+        LaneOperand::Lanes(a) => {
             let a = &a[..n];
             for i in 0..n {
                 out[i] = f(a[i]);
             }
         }
-        Source::One(x) => out.fill(f(x)),
+        LaneOperand::One(x) => out.fill(f(x)),
     }
 }
 
 #[inline(always)]
 pub(super) fn zip<A: Copy, T: Copy>(
     out: &mut [T],
-    a: Source<'_, A>,
-    b: Source<'_, A>,
+    a: LaneOperand<'_, A>,
+    b: LaneOperand<'_, A>,
     f: impl Fn(A, A) -> T,
 ) {
-    use Source::{Lanes, One};
+    use LaneOperand::{Lanes, One};
     let n = out.len();
     match (a, b) {
         (Lanes(a), Lanes(b)) => {
@@ -59,8 +59,8 @@ pub(super) fn zip<A: Copy, T: Copy>(
 }
 
 #[inline(always)]
-pub(super) fn zip3<A: Copy, T: Copy>(out: &mut [T], s: [Source<'_, A>; 3], f: impl Fn(A, A, A) -> T) {
-    use Source::{Lanes, One};
+pub(super) fn zip3<A: Copy, T: Copy>(out: &mut [T], s: [LaneOperand<'_, A>; 3], f: impl Fn(A, A, A) -> T) {
+    use LaneOperand::{Lanes, One};
     match s {
         [Lanes(a), Lanes(b), Lanes(c)] => {
             let n = out.len();

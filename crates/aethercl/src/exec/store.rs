@@ -2,8 +2,8 @@
 
 use super::bytecode::{Address, Extend, File, Index, MemType, Reg};
 use super::group::Group;
-use super::lanes::Source;
-use crate::memory::address::{self, Space};
+use super::lanes::LaneOperand;
+use crate::memory::address::{self, PointerSpace};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Group<'_> {
@@ -36,16 +36,16 @@ impl Group<'_> {
         let space = address::space(at);
         if ty == MemType::B32 && self.mask.is_dense() {
             let done = match (space, a.index) {
-                (Space::Private, None) => self.store_private_row(i64::from(address::offset(at)), src),
-                (Space::Global, Some(index)) => self.store_global_words(at, src, index),
-                (Space::Local, Some(index)) => self.store_local_words(at, src, index),
+                (PointerSpace::Private, None) => self.store_private_row(i64::from(address::offset(at)), src),
+                (PointerSpace::Global, Some(index)) => self.store_global_words(at, src, index),
+                (PointerSpace::Local, Some(index)) => self.store_local_words(at, src, index),
                 _ => false,
             };
             if done {
                 return;
             }
         }
-        if space != Space::Private && a.index.is_none() {
+        if space != PointerSpace::Private && a.index.is_none() {
             // All lanes store to one place: the value of the last lane stays.
             let Some(lane) = self.mask.lanes().last() else { return };
             let value = self.lane_value(src, lane);
@@ -69,8 +69,8 @@ impl Group<'_> {
         let source = super::group::words(&self.words, &self.uniforms, src, &range);
         let Some(to) = self.private.get_mut(row + range.start..row + range.end) else { return true };
         match source {
-            Source::Lanes(from) => to.copy_from_slice(from),
-            Source::One(x) => to.fill(x),
+            LaneOperand::Lanes(from) => to.copy_from_slice(from),
+            LaneOperand::One(x) => to.fill(x),
         }
         true
     }
@@ -115,7 +115,7 @@ impl Group<'_> {
     fn scatter(
         &self,
         index: Index,
-        source: Source<'_, u32>,
+        source: LaneOperand<'_, u32>,
         range: std::ops::Range<usize>,
         put: impl FnMut(i64, u32),
     ) {
@@ -160,12 +160,12 @@ impl Group<'_> {
 #[inline(always)]
 fn scatter_indexed<I: Copy>(
     index: &[I],
-    source: Source<'_, u32>,
+    source: LaneOperand<'_, u32>,
     to: impl Fn(I) -> i64,
     mut put: impl FnMut(i64, u32),
 ) {
     match source {
-        Source::Lanes(from) => index.iter().zip(from).for_each(|(i, v)| put(to(*i), *v)),
-        Source::One(v) => index.iter().for_each(|i| put(to(*i), v)),
+        LaneOperand::Lanes(from) => index.iter().zip(from).for_each(|(i, v)| put(to(*i), *v)),
+        LaneOperand::One(v) => index.iter().for_each(|i| put(to(*i), v)),
     }
 }

@@ -7,26 +7,26 @@
 use super::clock::thread_time;
 use super::group::Group;
 use super::observer::Looked;
-use super::run::{Place, Stop};
+use super::run::{GroupState, Stop};
 use super::shared::Shared;
 use crate::check::Details;
 use std::time::Duration;
 
 /// Instructions that a work-group executes before others are started. Few kernels have work-groups that long.
-const ALONE: u64 = 1 << 18;
+const INSTRUCTIONS_BEFORE_SHARING: u64 = 1 << 18;
 /// Instructions of a time slice.
-const TURN: u64 = 1 << 12;
+const INSTRUCTIONS_PER_SLICE: u64 = 1 << 12;
 /// Maximum number of resident work-groups. Real devices hold up to a few thousand small ones.
-const MOST: usize = 1024;
+const MAX_RESIDENT_GROUPS: usize = 1024;
 /// Approximate memory limit for the state of all resident work-groups, bytes.
-const MOST_BYTES: usize = 512 << 20;
+const MAX_STATE_BYTES: usize = 512 << 20;
 /// Approximate memory of counters for each instruction, bytes.
 const OBSERVED: usize = 512;
 
 /// A work-group that has started.
 struct Resident<'a> {
     group: Group<'a>,
-    place: Place,
+    place: GroupState,
     number: u64,
     /// CPU time of this work-group, without that of others between its slices.
     ran: Duration,
@@ -69,7 +69,7 @@ pub fn in_turns<'a>(
         if residents.is_empty() {
             break;
         }
-        let turn = if wanted == 1 { ALONE } else { TURN };
+        let turn = if wanted == 1 { INSTRUCTIONS_BEFORE_SHARING } else { INSTRUCTIONS_PER_SLICE };
         let before = residents.len();
         let passed = pass(&mut residents, &mut idle, (turn, shared.max_time), &mut out.printed)
             .and_then(|()| stuck(&mut residents, shared.max_time, &mut progress));
@@ -175,5 +175,5 @@ fn most(shared: &Shared<'_>) -> usize {
     let lanes = shared.range[2].iter().product::<u64>() as usize;
     let lane = 4 * usize::from(code.words) + 8 * usize::from(code.longs) + code.private_bytes as usize;
     let group = lane * lanes + shared.local_bytes as usize + OBSERVED * code.insts.len();
-    (MOST_BYTES / group.max(1)).clamp(2, MOST)
+    (MAX_STATE_BYTES / group.max(1)).clamp(2, MAX_RESIDENT_GROUPS)
 }

@@ -13,7 +13,7 @@ use std::hash::BuildHasherDefault;
 
 /// Number of newer values after which an unused value counts as forgotten. No compiler keeps that many, and the set of all values of a long-running
 /// group would take gigabytes.
-const KEPT: usize = 1 << 14;
+const MAX_UNUSED_AGE: usize = 1 << 14;
 
 type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
 
@@ -114,7 +114,7 @@ impl Values {
             return true;
         }
         let known = self.earlier.contains(&number);
-        if self.seen.len() >= KEPT {
+        if self.seen.len() >= MAX_UNUSED_AGE {
             std::mem::swap(&mut self.seen, &mut self.earlier);
             self.seen.clear();
         }
@@ -150,16 +150,16 @@ mod tests {
         assert!(!values.is_known(0, &sum(2, 0, 1), &code, false));
         assert!(!values.is_known(3, &sum(5, 2, 1), &code, true));
         // A used value is not forgotten while others are computed, and not all computed values are kept.
-        for i in 0..3 * KEPT {
+        for i in 0..3 * MAX_UNUSED_AGE {
             assert!(!values.is_known(4, &sum(6, 6, 1), &code, true), "{i}");
-            if i % (KEPT / 2) == 0 {
+            if i % (MAX_UNUSED_AGE / 2) == 0 {
                 assert!(values.is_known(3, &sum(5, 2, 1), &code, true), "{i}");
             }
         }
-        assert!(values.seen.len() <= KEPT && values.earlier.len() <= KEPT);
+        assert!(values.seen.len() <= MAX_UNUSED_AGE && values.earlier.len() <= MAX_UNUSED_AGE);
         values.set(word(2), 1);
         assert!(!values.is_known(7, &sum(5, 2, 1), &code, true));
-        for _ in 0..2 * KEPT {
+        for _ in 0..2 * MAX_UNUSED_AGE {
             values.is_known(4, &sum(6, 6, 1), &code, true);
         }
         assert!(!values.is_known(7, &sum(5, 2, 1), &code, true));

@@ -3,12 +3,12 @@
 use super::bytecode::{AtomicOp, Inst, MemType};
 use super::group::Group;
 use super::observe::context;
-use super::run::{Place, Stop};
+use super::run::{GroupState, Stop};
 use crate::check::Details;
-use crate::memory::address::{self, Space};
+use crate::memory::address::{self, PointerSpace};
 
 /// Instructions that are traced. A polling loop has only a few.
-const FOLLOWED: u32 = 20_000;
+const TRACED_INSTRUCTIONS: u32 = 20_000;
 /// Repetitions of an access after which it counts as polling.
 const ROUNDS: u32 = 3;
 /// Maximum number of different words that a polling loop reads.
@@ -27,24 +27,24 @@ struct Word {
 impl Group<'_> {
     /// Traces the work-group for a while. If it only reads the same unchanged words of global memory, returns the reading instruction and the
     /// details of a finding. Executes instructions, so memory contents are unspecified afterwards.
-    pub(super) fn awaited(&mut self, place: &mut Place) -> Option<(usize, Details)> {
+    pub(super) fn awaited(&mut self, place: &mut GroupState) -> Option<(usize, Details)> {
         self.observer = None;
         // Asynchronous copies count each element, so tracing may end earlier.
-        place.steps = u64::from(FOLLOWED);
+        place.steps = u64::from(TRACED_INSTRUCTIONS);
         let word = self.polled(place).ok()??;
         Some((word.pc, self.tells(&word)))
     }
 
     /// Continues for a while; returns true if it only reads the same unchanged words of global memory.
-    pub(super) fn polls(&mut self, place: &mut Place) -> Result<bool, Stop> {
+    pub(super) fn polls(&mut self, place: &mut GroupState) -> Result<bool, Stop> {
         self.polled(place).map(|word| word.is_some())
     }
 
     /// Continues until a word was polled; returns `None` if the work-group does something else or ends.
-    fn polled(&mut self, place: &mut Place) -> Result<Option<Word>, Stop> {
+    fn polled(&mut self, place: &mut GroupState) -> Result<Option<Word>, Stop> {
         let mut words: Vec<Word> = Vec::new();
-        for _ in 0..FOLLOWED {
-            let Some(read) = self.looks_at(place.pc) else { return Ok(None) };
+        for _ in 0..TRACED_INSTRUCTIONS {
+            let Some(read) = self.next_read(place.pc) else { return Ok(None) };
             if let Some(word) = read {
                 match words.iter().position(|w| (w.pc, w.at) == (word.pc, word.at)) {
                     Some(i) if words[i].held == word.held => words[i].times += 1,
@@ -65,7 +65,7 @@ impl Group<'_> {
     }
 
     /// Returns the word of global memory that the next instruction reads, if any; `None` if it writes global memory.
-    fn looks_at(&mut self, pc: usize) -> Option<Option<Word>> {
+    fn next_read(&mut self, pc: usize) -> Option<Option<Word>> {
         let code = self.shared.code;
         let Some(lane) = self.mask.lanes().next() else { return Some(None) };
         let (ty, address, writes) = match code.insts[pc] {
@@ -79,7 +79,7 @@ impl Group<'_> {
         };
         self.lane_addresses(&code.addresses[address as usize]);
         let at = self.addresses[lane];
-        if address::space(at) != Space::Global {
+        if address::space(at) != PointerSpace::Global {
             return Some(None);
         }
         let held = self.read_lane(at, ty, lane);
@@ -90,7 +90,7 @@ impl Group<'_> {
         let cx = context(self);
         let bytes = word.ty.size();
         let touch = cx.touch(word.lane, word.at, bytes);
-        let (object, _) = cx.object(Space::Global, touch.object);
+        let (object, _) = cx.object(PointerSpace::Global, touch.object);
         let mut item = cx.item(word.lane);
         item.did = "reads";
         let [x, y, z] = self.id;

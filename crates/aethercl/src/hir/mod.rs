@@ -8,7 +8,7 @@
 //! - an [`Expr`] is a value; [`ExprKind::Load`] reads a place, [`ExprKind::AddressOf`] takes its address;
 //! - a [`Stmt`] is control flow or an expression evaluated for its effect.
 //!
-//! OpenCL C has no recursion, and the front end rejects it: the call graph has no cycle.
+//! OpenCL C does not allow recursion, and the front end rejects it: the call graph is acyclic.
 
 mod builtin;
 mod order;
@@ -16,7 +16,7 @@ mod tree;
 mod visit;
 
 pub use builtin::{Builtin, ImageQuery, Reduction, Rounding, Scan};
-pub use order::{MemoryOrder, Scope};
+pub use order::{MemoryOrder, MemoryScope};
 pub use tree::{
     BinaryOp, Case, CompareOp, Expr, ExprKind, FormatPiece, Init, InitPart, LogicalOp, Place, PlaceKind,
     StepResult, Stmt, StmtKind, UnaryOp,
@@ -27,19 +27,19 @@ use crate::source::{SourceMap, Span};
 use crate::types::{Space, Type, Types};
 use std::collections::BTreeMap;
 
-/// Number of a function, in the order of first declarations: its key in [`Program::functions`].
+/// Number of a function, in the order of first declarations: its key in [`TranslationUnit::functions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 /// Index of a variable in [`Function::locals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocalId(pub u32);
-/// Index of a variable in [`Program::globals`].
+/// Index of a variable in [`TranslationUnit::globals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GlobalId(pub u32);
 
 /// A complete translation unit that passed every check of the front end.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct TranslationUnit {
     /// Pointer, array and record types that [`Type`]s refer to.
     pub types: Types,
     /// Functions with a body.
@@ -140,7 +140,7 @@ pub struct Relocation {
     pub addend: i64,
 }
 
-impl Program {
+impl TranslationUnit {
     /// Returns a function by its index.
     pub fn function(&self, id: FunctionId) -> &Function {
         &self.functions[&id]

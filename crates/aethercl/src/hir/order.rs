@@ -6,7 +6,7 @@ use crate::types::INT;
 
 /// The work-items for which an atomic operation or a fence orders memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Scope {
+pub enum MemoryScope {
     /// The work-item alone.
     Item,
     /// Its sub-group.
@@ -29,15 +29,15 @@ const SEQ_CST: u16 = 5;
 
 impl MemoryOrder {
     /// `memory_order_relaxed` at device scope: the order of OpenCL C 1.x functions.
-    pub const RELAXED: MemoryOrder = MemoryOrder::new(0, 0, Scope::Device);
+    pub const RELAXED: MemoryOrder = MemoryOrder::new(0, 0, MemoryScope::Device);
     /// A fence that acquires and releases.
-    pub const FULL: MemoryOrder = MemoryOrder::new(ACQ_REL, 0, Scope::Device);
+    pub const FULL: MemoryOrder = MemoryOrder::new(ACQ_REL, 0, MemoryScope::Device);
     /// A fence that acquires.
-    pub const ACQUIRE: MemoryOrder = MemoryOrder::new(ACQUIRE, 0, Scope::Device);
+    pub const ACQUIRE: MemoryOrder = MemoryOrder::new(ACQUIRE, 0, MemoryScope::Device);
     /// A fence that releases.
-    pub const RELEASE: MemoryOrder = MemoryOrder::new(RELEASE, 0, Scope::Device);
+    pub const RELEASE: MemoryOrder = MemoryOrder::new(RELEASE, 0, MemoryScope::Device);
 
-    const fn new(order: u16, failure: u16, scope: Scope) -> MemoryOrder {
+    const fn new(order: u16, failure: u16, scope: MemoryScope) -> MemoryOrder {
         MemoryOrder(order | failure << 3 | (scope as u16) << 6)
     }
 
@@ -49,17 +49,17 @@ impl MemoryOrder {
             _ => None,
         };
         let scope = match value(scope) {
-            Some(0) => Scope::Item,
-            Some(1) => Scope::Group,
-            Some(4) => Scope::SubGroup,
-            _ => Scope::Device,
+            Some(0) => MemoryScope::Item,
+            Some(1) => MemoryScope::Group,
+            Some(4) => MemoryScope::SubGroup,
+            _ => MemoryScope::Device,
         };
         let order = value(order).unwrap_or(SEQ_CST);
         MemoryOrder::new(order, value(failure).unwrap_or(order), scope)
     }
 
     /// Returns the same order with another scope.
-    pub fn within(self, scope: Scope) -> MemoryOrder {
+    pub fn within(self, scope: MemoryScope) -> MemoryOrder {
         MemoryOrder::new(self.order(), self.0 >> 3 & 7, scope)
     }
 
@@ -101,12 +101,12 @@ impl MemoryOrder {
     }
 
     /// Returns the scope: the work-items that it orders.
-    pub fn scope(self) -> Scope {
+    pub fn scope(self) -> MemoryScope {
         match self.0 >> 6 & 3 {
-            0 => Scope::Item,
-            1 => Scope::SubGroup,
-            2 => Scope::Group,
-            _ => Scope::Device,
+            0 => MemoryScope::Item,
+            1 => MemoryScope::SubGroup,
+            2 => MemoryScope::Group,
+            _ => MemoryScope::Device,
         }
     }
 }

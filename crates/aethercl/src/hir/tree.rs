@@ -284,8 +284,8 @@ pub struct Stmt {
 pub enum StmtKind {
     /// Several statements.
     Block(Vec<Stmt>),
-    /// Starts the lifetime of a variable: its memory becomes uninitialized again, then `init` runs. `__local` variables have no initializer and
-    /// belong to the group.
+    /// Starts the lifetime of a variable: its memory becomes uninitialized again, then `init` runs. `__local` variables do not have an initializer
+    /// and belong to the group.
     Declare {
         /// Which.
         local: LocalId,

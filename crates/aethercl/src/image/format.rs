@@ -6,7 +6,7 @@ use crate::builtins::convert::{f32_to_half, half_to_f32};
 /// Channels of a texel, in the order of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "named for their channels")]
-pub enum Order {
+pub enum ChannelOrder {
     R,
     A,
     Rg,
@@ -58,7 +58,7 @@ impl Class {
     }
 }
 
-impl Order {
+impl ChannelOrder {
     /// All orders, with their OpenCL constants.
     pub const ALL: [(Self, u32); 9] = [
         (Self::R, 0x10b0),
@@ -189,7 +189,7 @@ impl Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Format {
     /// The channels.
-    pub order: Order,
+    pub order: ChannelOrder,
     /// Data type of each channel.
     pub channel: Channel,
 }
@@ -197,7 +197,7 @@ pub struct Format {
 impl Format {
     /// Returns the format of two OpenCL constants, if it is supported.
     pub fn of(order: u32, channel: u32) -> Option<Self> {
-        let order = Order::ALL.iter().find(|(_, code)| *code == order)?.0;
+        let order = ChannelOrder::ALL.iter().find(|(_, code)| *code == order)?.0;
         let channel = Channel::ALL.iter().find(|(_, code)| *code == channel)?.0;
         Some(Self { order, channel }).filter(Self::exists)
     }
@@ -205,16 +205,20 @@ impl Format {
     /// Returns every supported format.
     pub fn all() -> impl Iterator<Item = Self> {
         let channels = |order| Channel::ALL.into_iter().map(move |(channel, _)| Self { order, channel });
-        Order::ALL.into_iter().flat_map(move |(order, _)| channels(order)).filter(Self::exists)
+        ChannelOrder::ALL.into_iter().flat_map(move |(order, _)| channels(order)).filter(Self::exists)
     }
 
     /// Returns true if the standard permits the combination of order and channel type.
     fn exists(&self) -> bool {
         use Channel::{Float, Half, Signed8, Snorm8, Snorm16, Unorm8, Unorm16, Unsigned8};
         match self.order {
-            Order::R | Order::A | Order::Rg | Order::Ra | Order::Rgba => true,
-            Order::Bgra | Order::Argb => matches!(self.channel, Unorm8 | Snorm8 | Signed8 | Unsigned8),
-            Order::Intensity | Order::Luminance => {
+            ChannelOrder::R | ChannelOrder::A | ChannelOrder::Rg | ChannelOrder::Ra | ChannelOrder::Rgba => {
+                true
+            }
+            ChannelOrder::Bgra | ChannelOrder::Argb => {
+                matches!(self.channel, Unorm8 | Snorm8 | Signed8 | Unsigned8)
+            }
+            ChannelOrder::Intensity | ChannelOrder::Luminance => {
                 matches!(self.channel, Unorm8 | Unorm16 | Snorm8 | Snorm16 | Half | Float)
             }
         }
@@ -277,7 +281,7 @@ mod tests {
             let back = format.decode(format.encode(colour));
             let kept = format.order.places();
             for i in 0..4 {
-                let intensity = matches!(format.order, Order::Intensity | Order::Luminance);
+                let intensity = matches!(format.order, ChannelOrder::Intensity | ChannelOrder::Luminance);
                 if kept[i].is_some() && !intensity {
                     assert_eq!(back[i], colour[i], "{format:?}, channel {i}");
                 }
@@ -301,12 +305,12 @@ mod tests {
     #[test]
     fn what_a_format_lacks_is_black() {
         let one = 1f32.to_bits();
-        let rg = Format { order: Order::Rg, channel: Channel::Unorm8 };
+        let rg = Format { order: ChannelOrder::Rg, channel: Channel::Unorm8 };
         assert_eq!(rg.decode(0xffff), [one, one, 0, one]);
         assert_eq!(rg.border(), [0, 0, 0, one]);
-        let bgra = Format { order: Order::Bgra, channel: Channel::Unorm8 };
+        let bgra = Format { order: ChannelOrder::Bgra, channel: Channel::Unorm8 };
         assert_eq!(bgra.decode(0xff), [0, 0, one, 0]);
         assert_eq!(bgra.border(), [0; 4]);
-        assert_eq!(Format { order: Order::R, channel: Channel::Signed8 }.border(), [0, 0, 0, 1]);
+        assert_eq!(Format { order: ChannelOrder::R, channel: Channel::Signed8 }.border(), [0, 0, 0, 1]);
     }
 }

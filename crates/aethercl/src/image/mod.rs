@@ -3,7 +3,7 @@
 mod format;
 mod sample;
 
-pub use format::{Channel, Class, Format, Order};
+pub use format::{Channel, ChannelOrder, Class, Format};
 pub use sample::{Coordinates, MAX_TAPS, Sampler, Tap, Taps, taps};
 
 use crate::types::ImageKind;

@@ -198,12 +198,12 @@ pub fn taps(image: &Image, sampler: Option<Sampler>, coordinates: Coordinates) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Channel, Format, Order};
+    use super::super::{Channel, ChannelOrder, Format};
     use super::*;
     use crate::types::ImageKind;
 
     fn line(width: u64) -> Image {
-        let format = Format { order: Order::R, channel: Channel::Float };
+        let format = Format { order: ChannelOrder::R, channel: Channel::Float };
         Image::packed(0, ImageKind::Line, format, [width, 1, 1])
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn shares_of_a_filtered_read_add_up() {
-        let format = Format { order: Order::R, channel: Channel::Float };
+        let format = Format { order: ChannelOrder::R, channel: Channel::Float };
         let volume = Image::packed(0, ImageKind::Volume, format, [4, 5, 6]);
         let how = Sampler(Sampler::EDGE | Sampler::LINEAR);
         let taps = taps(&volume, Some(how), Coordinates::Float([1.25, 2.0, 3.875]));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn layers_are_rounded_and_clamped() {
-        let format = Format { order: Order::R, channel: Channel::Float };
+        let format = Format { order: ChannelOrder::R, channel: Channel::Float };
         let array = Image::packed(0, ImageKind::PlaneArray, format, [4, 4, 3]);
         let how = Some(Sampler(Sampler::EDGE | Sampler::NEAREST));
         let layer = |z: f32| taps(&array, how, Coordinates::Float([0.0, 0.0, z])).list()[0].at[2];

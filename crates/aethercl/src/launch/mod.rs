@@ -3,14 +3,16 @@
 mod lines;
 mod terms;
 
-pub use terms::{Access, Arg, LaunchError, LaunchOptions, MAX_GROUP, MAX_STEPS, MAX_TIME, NdRange, Outcome};
+pub use terms::{
+    Access, Arg, LaunchError, LaunchOptions, LaunchOutcome, MAX_GROUP, MAX_STEPS, MAX_TIME, NdRange,
+};
 
 use crate::check::Checks;
 use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
 use crate::exec::{Buffer, Shared, Stop, run_groups, save};
 use crate::image::Image;
-use crate::memory::address::{MAX_ARGUMENTS, Space, object_pointer, with_argument};
+use crate::memory::address::{MAX_ARGUMENTS, PointerSpace, object_pointer, with_argument};
 use crate::memory::{Allocation, Memory, MemoryError};
 use lines::lines;
 
@@ -36,7 +38,7 @@ impl Program {
         args: &[Arg<'_>],
         range: NdRange,
         options: &LaunchOptions,
-    ) -> Result<Outcome, LaunchError> {
+    ) -> Result<LaunchOutcome, LaunchError> {
         let info = self.kernel(kernel).ok_or_else(|| LaunchError::NoKernel(kernel.to_string()))?;
         check_range(info, &range)?;
         let checked = options.checks.any();
@@ -70,7 +72,7 @@ impl Program {
             let found: String = findings.iter().map(|f| format!("{f}\n")).collect();
             return Err(LaunchError::Stopped(found + &self.stopped(stop, options)));
         }
-        Ok(Outcome { findings, counters: ran.counters, printf: ran.printf })
+        Ok(LaunchOutcome { findings, counters: ran.counters, printf: ran.printf })
     }
 
     /// Counts a launch without checks.
@@ -288,7 +290,7 @@ fn argument_bytes(
             shared.local_bytes = end as u32;
             let object = (shared.code.local_objects.len() + shared.local_arguments.len()) as u32;
             shared.local_arguments.push((offset, *bytes as u32, index));
-            object_pointer(Space::Local, object, u64::from(offset)).to_le_bytes().to_vec()
+            object_pointer(PointerSpace::Local, object, u64::from(offset)).to_le_bytes().to_vec()
         }
         (ArgKind::Image(kind, access), Arg::Image(image, how)) if *kind == image.kind => {
             if index >= MAX_ARGUMENTS {

@@ -116,7 +116,7 @@ impl Default for LaunchOptions {
 
 /// Result of a launch in addition to memory.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct LaunchOutcome {
     /// Findings of the checks.
     pub findings: Vec<Finding>,
     /// Counters.
@@ -150,7 +150,7 @@ pub enum LaunchError {
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LaunchError::NoKernel(name) => write!(f, "there is no kernel `{name}`"),
+            LaunchError::NoKernel(name) => write!(f, "kernel `{name}` does not exist"),
             LaunchError::Argument { index, message } => write!(f, "argument {index}: {message}"),
             LaunchError::Range(message)
             | LaunchError::Unsupported(message)

@@ -4,7 +4,7 @@ use crate::model::Profile;
 
 /// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum CopyDirection {
     /// Host to device.
     In,
     /// Device to host.
@@ -63,12 +63,12 @@ impl Engines {
     }
 
     /// Returns the number of the engine for this copy direction.
-    pub fn copy_engine(&self, direction: Direction) -> usize {
-        if direction == Direction::Out { 1 % self.copies.len() } else { 0 }
+    pub fn copy_engine(&self, direction: CopyDirection) -> usize {
+        if direction == CopyDirection::Out { 1 % self.copies.len() } else { 0 }
     }
 
     /// Schedules a copy of `ns` that can start at `ready`.
-    pub fn copy(&mut self, direction: Direction, ready: u64, ns: u64) -> (usize, Interval) {
+    pub fn copy(&mut self, direction: CopyDirection, ready: u64, ns: u64) -> (usize, Interval) {
         let engine = self.copy_engine(direction);
         let start = ready.max(self.copies[engine]);
         let time = Interval { start, end: start + ns };
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn both_directions_move_at_a_time_and_each_direction_in_order() {
         let mut e = engines();
-        let (engine, first) = e.copy(Direction::In, 0, 100);
-        let (_, second) = e.copy(Direction::In, 10, 100);
-        let (other, back) = e.copy(Direction::Out, 10, 100);
+        let (engine, first) = e.copy(CopyDirection::In, 0, 100);
+        let (_, second) = e.copy(CopyDirection::In, 10, 100);
+        let (other, back) = e.copy(CopyDirection::Out, 10, 100);
         assert_ne!(engine, other);
         assert_eq!((first.end, second.start, back.start), (100, 100, 10));
         assert_eq!(e.fetch(5, 10), 15);

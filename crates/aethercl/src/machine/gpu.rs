@@ -19,19 +19,19 @@ use super::ring::Ring;
 use super::trace::{Timeline, Track};
 use super::vram::Vram;
 use super::window::Window;
-use super::{Callback, Completion, Faults, Fence, GpuError, Outcome, Work, human_ns};
+use super::{Callback, CommandOutcome, Completion, Faults, Fence, GpuError, Work, human_ns};
 use crate::memory::Memory;
 use crate::model::{Estimate, Profile};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Words of a ring [default, see [`Options::ring_words`]].
+/// Words of a ring [default, see [`MachineOptions::ring_words`]].
 const RING_WORDS: usize = 4096;
 /// Results kept per queue for a [`Gpu::wait`] that comes later than a callback would.
-pub(super) const KEPT: usize = 256;
+pub(super) const KEPT_RESULTS: usize = 256;
 
 /// Options for opening a device.
-pub struct Options {
+pub struct MachineOptions {
     /// Bytes of memory, to set fewer than the profile has.
     pub memory: Option<u64>,
     /// Keeps a timeline.
@@ -50,7 +50,7 @@ pub struct Options {
     pub count_none: bool,
 }
 
-impl Default for Options {
+impl Default for MachineOptions {
     fn default() -> Self {
         Self {
             memory: None,
@@ -103,7 +103,7 @@ pub struct Gpu {
 
 impl Gpu {
     /// Powers a device on.
-    pub fn new(profile: Profile, options: Options) -> Self {
+    pub fn new(profile: Profile, options: MachineOptions) -> Self {
         let bytes = options.memory.map_or(profile.memory.bytes, |m| m.min(profile.memory.bytes));
         Self {
             // Pages limit allocations; addresses are plentiful.
@@ -189,7 +189,7 @@ impl Gpu {
     /// Opens a queue.
     ///
     /// # Errors
-    /// If the register file has no room for another.
+    /// If the register file is full.
     pub fn open_queue(&mut self) -> Result<usize, GpuError> {
         let number = self.queues.len();
         if number == QUEUES {
@@ -304,7 +304,7 @@ impl Gpu {
         self.submit(queue, Packet::CopyIn { to, from, bytes }, callback)
     }
 
-    /// Reads bytes back: pins memory and submits the copy. The callback, or [`Gpu::wait`], gets them in [`Outcome::data`].
+    /// Reads bytes back: pins memory and submits the copy. The callback, or [`Gpu::wait`], gets them in [`CommandOutcome::data`].
     ///
     /// # Errors
     /// Same as [`Gpu::submit`].
@@ -425,7 +425,7 @@ impl Gpu {
                 queued_ns: 0,
                 start_ns: 0,
                 end_ns: self.queues[fence.queue].ready_ns,
-                outcome: Ok(Outcome::default()),
+                outcome: Ok(CommandOutcome::default()),
             },
         };
         let begun = self.host_ns;
@@ -503,7 +503,7 @@ impl Gpu {
                 });
                 callback(completion.unwrap_or_else(missing));
             }
-            while queue.results.len() > KEPT {
+            while queue.results.len() > KEPT_RESULTS {
                 queue.results.pop_first();
             }
         }
@@ -519,6 +519,6 @@ impl Gpu {
     }
 
     fn queue(&self, queue: usize) -> Result<&Queue, GpuError> {
-        self.queues.get(queue).ok_or_else(|| GpuError::Unknown(format!("there is no queue {queue}")))
+        self.queues.get(queue).ok_or_else(|| GpuError::Unknown(format!("queue {queue} does not exist")))
     }
 }

@@ -3,11 +3,12 @@
 use super::GpuError;
 use super::engines::Share;
 use super::packet::Packet;
-use super::work::{Done, Outcome, Work};
+use super::work::{CommandOutcome, Done, Work};
 use crate::counters::{Counters, Tally};
 use crate::model::{Estimate, Profile, line_shares};
 use crate::report::{
-    self, Command, Device, KEPT, Kernel, Launch, Line, MemoryCurve, MemoryEvent, Source, Transfer, UnitRun,
+    self, Command, Device, KernelSummary, LaunchEstimate, Line, MAX_ENTRIES, MemoryCurve, MemoryEvent,
+    SourceFile, Transfer, UnitRun,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ struct Seen {
     launches: u64,
     ns: u64,
     width: u32,
-    longest: Launch,
+    longest: LaunchEstimate,
     /// Counters and clocks by file and line, for launches whose signature is no longer cached.
     lines: Lines,
 }
@@ -57,7 +58,7 @@ pub struct Journal {
     live: HashMap<u64, (u64, String)>,
     transfers: Vec<Transfer>,
     kernels: BTreeMap<(u64, String), Seen>,
-    sources: BTreeMap<u64, Vec<Source>>,
+    sources: BTreeMap<u64, Vec<SourceFile>>,
     /// Clock of a compute unit, cycles per ns.
     clocks: f64,
 }
@@ -99,7 +100,7 @@ impl Journal {
     }
 
     fn remember(&mut self, at: u64, bytes: i64, name: String) {
-        if self.memory.events.len() >= KEPT {
+        if self.memory.events.len() >= MAX_ENTRIES {
             self.memory.left_out += 1;
             return;
         }
@@ -115,7 +116,7 @@ impl Journal {
         packet: &Packet,
         (queue, submitted_ns): (usize, u64),
         (start_ns, end_ns): (u64, u64),
-        outcome: &Result<Outcome, GpuError>,
+        outcome: &Result<CommandOutcome, GpuError>,
     ) {
         let engine = self.engine.take();
         let (units, resident) = (std::mem::take(&mut self.units), std::mem::take(&mut self.resident));
@@ -129,7 +130,7 @@ impl Journal {
         if kind != "kernel" && outcome.is_ok() {
             self.transferred(kind, bytes, end_ns - start_ns);
         }
-        if self.commands.len() >= KEPT {
+        if self.commands.len() >= MAX_ENTRIES {
             self.commands_left_out += 1;
             return;
         }
@@ -218,7 +219,7 @@ impl Journal {
     pub fn device(&self, profile: &Profile) -> Device {
         let one =
             |((program, name), seen): (&(u64, String), &Seen)| self.kernel(profile, *program, name, seen);
-        let mut kernels: Vec<Kernel> = self.kernels.iter().map(one).collect();
+        let mut kernels: Vec<KernelSummary> = self.kernels.iter().map(one).collect();
         kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
         Device {
             process: 0,
@@ -238,7 +239,7 @@ impl Journal {
         }
     }
 
-    fn kernel(&self, profile: &Profile, program: u64, name: &str, seen: &Seen) -> Kernel {
+    fn kernel(&self, profile: &Profile, program: u64, name: &str, seen: &Seen) -> KernelSummary {
         let mut lines = seen.lines.clone();
         seen.alike.values().for_each(|alike| fold(&mut lines, profile, alike, self.clocks));
         let mut all = Tally::default();
@@ -254,7 +255,7 @@ impl Journal {
             line,
             did: report::figures(&tally, seen.width, clocks),
         };
-        Kernel {
+        KernelSummary {
             name: name.to_string(),
             program,
             launches: seen.launches,
@@ -266,7 +267,7 @@ impl Journal {
     }
 }
 
-fn ran(kernels: &[Kernel], source: &Source) -> bool {
+fn ran(kernels: &[KernelSummary], source: &SourceFile) -> bool {
     kernels.iter().any(|k| k.program == source.program && k.lines.iter().any(|l| l.file == source.name))
 }
 
@@ -304,7 +305,7 @@ pub fn unit_runs(shares: &[Share]) -> Vec<UnitRun> {
 }
 
 /// Truncates the sources to the maximum size.
-fn sources(program: u64, texts: Vec<(String, String)>) -> Vec<Source> {
+fn sources(program: u64, texts: Vec<(String, String)>) -> Vec<SourceFile> {
     let mut room = TEXT;
     let mut out = Vec::new();
     for (name, mut text) in texts {
@@ -312,7 +313,7 @@ fn sources(program: u64, texts: Vec<(String, String)>) -> Vec<Source> {
         let end = (0..=room.min(all)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
         room -= text.len();
-        out.push(Source { program, whole: text.len() == all, name, text });
+        out.push(SourceFile { program, whole: text.len() == all, name, text });
     }
     out
 }

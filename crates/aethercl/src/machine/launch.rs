@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Maximum number of variables and arguments that a message about local memory lists, largest first.
-const NAMED: usize = 4;
+const MAX_NAMED_VARIABLES: usize = 4;
 
 /// An argument that a descriptor keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,8 +144,8 @@ impl Work for KernelLaunch {
             return Ok(());
         }
         parts.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
-        let named: Vec<_> = parts.iter().take(NAMED).map(|(text, ..)| text.as_str()).collect();
-        let rest = if parts.len() > NAMED { ", …" } else { "" };
+        let named: Vec<_> = parts.iter().take(MAX_NAMED_VARIABLES).map(|(text, ..)| text.as_str()).collect();
+        let rest = if parts.len() > MAX_NAMED_VARIABLES { ", …" } else { "" };
         let text = format!(
             "a work-group of `{}` takes {total} bytes of local memory ({}{rest}), {} has {limit}",
             self.name,

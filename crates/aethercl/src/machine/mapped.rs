@@ -61,7 +61,7 @@ impl Gpu {
 mod tests {
     use super::super::registers::{ID, status};
     use super::super::window::RINGS;
-    use super::super::{Options, Packet};
+    use super::super::{MachineOptions, Packet};
     use super::*;
     use crate::model::Profile;
     use std::sync::Arc;
@@ -77,7 +77,7 @@ mod tests {
     impl Program {
         fn new(ring_words: usize) -> Self {
             let profile = Profile::named("teaching").unwrap();
-            let mut gpu = Gpu::new(profile, Options { ring_words, ..Options::default() });
+            let mut gpu = Gpu::new(profile, MachineOptions { ring_words, ..MachineOptions::default() });
             gpu.open_queue().unwrap();
             let words = Arc::clone(gpu.map_window().words());
             Self { gpu, words, ring: RINGS / 4, tail: 0 }

@@ -22,10 +22,10 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub use engines::{Direction, Interval, Share};
+pub use engines::{CopyDirection, Interval, Share};
 pub use error::GpuError;
 pub use fault::Faults;
-pub use gpu::{Gpu, Options};
+pub use gpu::{Gpu, MachineOptions};
 pub use host::HostMemory;
 pub use launch::{Binding, KernelLaunch};
 pub use narrate::{Narrator, Sink, TraceLevel, human_ns};
@@ -33,4 +33,4 @@ pub use packet::{BadPacket, Packet};
 pub use trace::{Timeline, Track};
 pub use vram::{PAGE, Vram};
 pub use window::Window;
-pub use work::{Callback, Completion, Done, Failure, Fence, Origin, Outcome, Work};
+pub use work::{Callback, CommandOutcome, Completion, Done, Failure, Fence, Origin, Work};

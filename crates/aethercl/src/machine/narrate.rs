@@ -38,10 +38,10 @@ pub type Sink = Box<dyn FnMut(&str) + Send>;
 #[derive(Default)]
 pub struct Narrator {
     level: TraceLevel,
-    told: Option<Mutex<Told>>,
+    pending: Option<Mutex<PendingLines>>,
 }
 
-struct Told {
+struct PendingLines {
     sink: Sink,
     /// Lines that are not due yet, by time, ns.
     held: Vec<(u64, String)>,
@@ -49,7 +49,7 @@ struct Told {
     open: bool,
 }
 
-impl Told {
+impl PendingLines {
     fn release(&mut self, until: u64) {
         self.held.sort_by_key(|(at, _)| *at);
         let due = self.held.partition_point(|(at, _)| *at <= until);
@@ -59,7 +59,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for PendingLines {
     fn drop(&mut self) {
         self.release(u64::MAX);
     }
@@ -69,35 +69,35 @@ impl Narrator {
     /// Returns a narrator that logs up to `level` to `sink`.
     pub fn new(level: TraceLevel, sink: Option<Sink>) -> Self {
         let level = if sink.is_some() { level } else { TraceLevel::Off };
-        let told = |sink| Mutex::new(Told { sink, held: Vec::new(), open: false });
-        Self { level, told: sink.map(told) }
+        let pending = |sink| Mutex::new(PendingLines { sink, held: Vec::new(), open: false });
+        Self { level, pending: sink.map(pending) }
     }
     /// Returns true if lines of this level are logged; check it before costly formatting.
-    pub fn hears(&self, level: TraceLevel) -> bool {
+    pub fn includes(&self, level: TraceLevel) -> bool {
         level <= self.level && level != TraceLevel::Off
     }
     /// Logs a line about a time, ns of the device clock. The line is formatted only if it is logged.
     pub fn say(&self, level: TraceLevel, at: u64, line: impl FnOnce() -> String) {
-        if let (true, Some(told)) = (self.hears(level), &self.told) {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.held.push((at, line()));
-            if !told.open {
-                told.release(at);
+        if let (true, Some(pending)) = (self.includes(level), &self.pending) {
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            pending.held.push((at, line()));
+            if !pending.open {
+                pending.release(at);
             }
         }
     }
     /// Called when commands are announced: lines are held until [`Narrator::settle`].
     pub fn announce(&self) {
-        if let Some(told) = &self.told {
-            told.lock().unwrap_or_else(PoisonError::into_inner).open = true;
+        if let Some(pending) = &self.pending {
+            pending.lock().unwrap_or_else(PoisonError::into_inner).open = true;
         }
     }
     /// Called when all announced commands have completed and the host clock has caught up.
     pub fn settle(&self, now: u64) {
-        if let Some(told) = &self.told {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.open = false;
-            told.release(now);
+        if let Some(pending) = &self.pending {
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            pending.open = false;
+            pending.release(now);
         }
     }
 }

@@ -81,7 +81,7 @@ pub enum Packet {
 }
 
 /// Maximum words of a command, header included.
-pub const LONGEST: usize = 10;
+pub const MAX_COMMAND_WORDS: usize = 10;
 
 /// Reason why words are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         for packet in all() {
             let mut words = packet.encode();
-            assert!(words.len() <= LONGEST, "{packet:?} has {} words", words.len());
+            assert!(words.len() <= MAX_COMMAND_WORDS, "{packet:?} has {} words", words.len());
             let length = if let Packet::Pad { words } = packet { words as usize + 1 } else { words.len() };
             words.push(0xdead_beef);
             assert_eq!(Packet::decode(&words), Ok((packet, length)));

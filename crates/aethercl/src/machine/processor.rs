@@ -3,15 +3,15 @@
 //! Queues are read one command at a time. The queue whose next command can begin first is read, on a tie the one with the lower number. A queue that
 //! waits for another's fence is skipped until that fence is reached.
 
-use super::engines::Direction;
+use super::engines::CopyDirection;
 use super::fault::Fate;
-use super::gpu::{Gpu, KEPT};
+use super::gpu::{Gpu, KEPT_RESULTS};
 use super::journal::unit_runs;
 use super::narrate::TraceLevel;
 use super::packet::Packet;
 use super::registers::status;
 use super::trace::Track;
-use super::work::{Completion, Done, Failure, Outcome};
+use super::work::{CommandOutcome, Completion, Done, Failure};
 use super::{GpuError, Work, human_ns};
 use crate::model::{self, Estimate};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Gpu {
                 let there = self.queues.get(queue as usize).map_or(0, |q| q.ready_ns);
                 let ready = self.queues[number].ready_ns.max(there).max(announced);
                 self.queues[number].ready_ns = ready;
-                self.complete(number, announced, (ready, ready), Ok(Outcome::default()));
+                self.complete(number, announced, (ready, ready), Ok(CommandOutcome::default()));
             }
             _ => {
                 let launch = matches!(packet, Packet::Launch { .. });
@@ -138,7 +138,7 @@ impl Gpu {
             }
             Packet::Launch { descriptor } => self.kernel(number, ready, descriptor, hang),
             Packet::Pad { .. } | Packet::Signal { .. } | Packet::Wait { .. } => {
-                ((ready, ready), Ok(Outcome::default()))
+                ((ready, ready), Ok(CommandOutcome::default()))
             }
         };
         self.queues[number].ready_ns = times.1;
@@ -151,7 +151,13 @@ impl Gpu {
         self.complete(number, announced, times, outcome);
     }
 
-    fn copy_in(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
+    fn copy_in(
+        &mut self,
+        ready: u64,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> (Times, Result<CommandOutcome, GpuError>) {
         let outcome = match self.host.source(from, bytes) {
             Some(data) => self.memory.write(to, &data).map_err(|e| GpuError::Address(e.to_string())),
             None => Err(GpuError::Address(format!("no {bytes} bytes of pinned host memory at {from:#x}"))),
@@ -159,22 +165,28 @@ impl Gpu {
         // A failed transfer moves nothing.
         let moved = if outcome.is_ok() { bytes } else { 0 };
         let ns = model::copy_ns(&self.profile, moved);
-        let times = self.transfer(Direction::In, ready, "copy in", moved, ns);
-        (times, outcome.map(|()| Outcome::default()))
+        let times = self.transfer(CopyDirection::In, ready, "copy in", moved, ns);
+        (times, outcome.map(|()| CommandOutcome::default()))
     }
 
-    fn copy_out(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
+    fn copy_out(
+        &mut self,
+        ready: u64,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> (Times, Result<CommandOutcome, GpuError>) {
         let outcome = match self.host.room(to, bytes) {
             Some(mut data) => self
                 .memory
                 .read(from, &mut data)
-                .map(|()| Outcome { data: self.host.arrived(to, data), ..Outcome::default() })
+                .map(|()| CommandOutcome { data: self.host.arrived(to, data), ..CommandOutcome::default() })
                 .map_err(|e| GpuError::Address(e.to_string())),
             None => Err(GpuError::Address(format!("no {bytes} bytes of pinned host memory at {to:#x}"))),
         };
         let moved = if outcome.is_ok() { bytes } else { 0 };
         let ns = model::copy_ns(&self.profile, moved);
-        let times = self.transfer(Direction::Out, ready, "copy out", moved, ns);
+        let times = self.transfer(CopyDirection::Out, ready, "copy out", moved, ns);
         (times, outcome)
     }
 
@@ -185,14 +197,14 @@ impl Gpu {
         bytes: u64,
         reads: bool,
         done: Result<(), crate::memory::MemoryError>,
-    ) -> (Times, Result<Outcome, GpuError>) {
+    ) -> (Times, Result<CommandOutcome, GpuError>) {
         let moved = if done.is_ok() { bytes } else { 0 };
         let ns = model::fill_ns(&self.profile, moved, reads);
-        let times = self.transfer(Direction::Within, ready, what, moved, ns);
-        (times, done.map(|()| Outcome::default()).map_err(|e| GpuError::Address(e.to_string())))
+        let times = self.transfer(CopyDirection::Within, ready, what, moved, ns);
+        (times, done.map(|()| CommandOutcome::default()).map_err(|e| GpuError::Address(e.to_string())))
     }
 
-    fn transfer(&mut self, direction: Direction, ready: u64, what: &str, bytes: u64, ns: u64) -> Times {
+    fn transfer(&mut self, direction: CopyDirection, ready: u64, what: &str, bytes: u64, ns: u64) -> Times {
         let (engine, time) = self.engines.copy(direction, ready, ns);
         self.narrator.say(TraceLevel::Commands, time.start, || {
             format!(
@@ -218,7 +230,7 @@ impl Gpu {
         ready: u64,
         descriptor: u64,
         hang: bool,
-    ) -> (Times, Result<Outcome, GpuError>) {
+    ) -> (Times, Result<CommandOutcome, GpuError>) {
         let Some(work) = self.host.take(descriptor) else {
             let e = GpuError::Address(format!("no launch descriptor at host {descriptor:#x}"));
             return ((ready, ready), Err(e));
@@ -253,7 +265,7 @@ impl Gpu {
         if let (Some(journal), Some(estimate)) = (&mut self.journal, &estimate) {
             journal.launched(&self.profile, work.as_ref(), signature, (&done, estimate));
         }
-        (times, Ok(Outcome { data: Vec::new(), kernel: work.name().into(), done, estimate }))
+        (times, Ok(CommandOutcome { data: Vec::new(), kernel: work.name().into(), done, estimate }))
     }
 
     fn failed(
@@ -261,7 +273,7 @@ impl Gpu {
         ready: u64,
         work: &dyn Work,
         failure: Failure,
-    ) -> (Times, Result<Outcome, GpuError>) {
+    ) -> (Times, Result<CommandOutcome, GpuError>) {
         let name = work.name().to_owned();
         match failure {
             Failure::Trap(why) => ((ready, ready), Err(GpuError::Kernel { name, why })),
@@ -323,7 +335,7 @@ impl Gpu {
         number: usize,
         queued_ns: u64,
         (start_ns, end_ns): Times,
-        outcome: Result<Outcome, GpuError>,
+        outcome: Result<CommandOutcome, GpuError>,
     ) {
         if let Err(e) = &outcome {
             self.registers.fail(e.code(), number);
@@ -341,7 +353,7 @@ impl Gpu {
             queued_ns: end,
             start_ns: end,
             end_ns: end,
-            outcome: Ok(Outcome::default()),
+            outcome: Ok(CommandOutcome::default()),
         });
         // A program that writes packets itself chooses the numbers.
         queue.next = queue.next.max(value.saturating_add(1));
@@ -361,7 +373,7 @@ impl Gpu {
         let at = queue.ready_ns;
         let reached = self.registers.fence(number);
         // Older results are discarded anyway.
-        let first = reached.saturating_add(1).max(queue.next.saturating_sub(KEPT as u64));
+        let first = reached.saturating_add(1).max(queue.next.saturating_sub(KEPT_RESULTS as u64));
         for value in first..queue.next {
             let failed = Completion { queued_ns: at, start_ns: at, end_ns: at, outcome: Err(e.clone()) };
             queue.results.insert(value, failed);
@@ -400,7 +412,7 @@ enum Next {
     Stuck(String),
 }
 
-fn title(packet: &Packet, outcome: &Result<Outcome, GpuError>) -> String {
+fn title(packet: &Packet, outcome: &Result<CommandOutcome, GpuError>) -> String {
     match (packet, outcome) {
         (Packet::CopyIn { .. }, _) => "copy in".into(),
         (Packet::CopyOut { .. }, _) => "copy out".into(),
@@ -412,10 +424,10 @@ fn title(packet: &Packet, outcome: &Result<Outcome, GpuError>) -> String {
     }
 }
 
-fn details(outcome: &Result<Outcome, GpuError>) -> Vec<(&'static str, String)> {
+fn details(outcome: &Result<CommandOutcome, GpuError>) -> Vec<(&'static str, String)> {
     match outcome {
         Err(e) => vec![("error", e.to_string())],
-        Ok(Outcome { estimate: Some(e), done: Done { findings, .. }, .. }) => vec![
+        Ok(CommandOutcome { estimate: Some(e), done: Done { findings, .. }, .. }) => vec![
             ("bound by", e.bound().to_string()),
             ("groups", e.groups.to_string()),
             ("waves resident", format!("{:.0} %", 100.0 * e.occupied)),

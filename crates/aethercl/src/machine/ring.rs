@@ -1,7 +1,7 @@
 //! A command ring: words in memory that host and device share. The host writes commands at the tail and rings the doorbell; the command processor
 //! reads at the head. One word stays free, so that full and empty differ.
 
-use super::packet::{BadPacket, LONGEST, Packet};
+use super::packet::{BadPacket, MAX_COMMAND_WORDS, Packet};
 use std::collections::VecDeque;
 
 /// One queue's ring.
@@ -21,7 +21,7 @@ pub struct Ring {
 impl Ring {
     /// Returns a ring of this many words, which must hold two of the longest commands.
     pub fn new(words: usize) -> Self {
-        let words = vec![0; words.max(2 * LONGEST + 2)];
+        let words = vec![0; words.max(2 * MAX_COMMAND_WORDS + 2)];
         Self { words, head: 0, tail: 0, announced: 0, doorbells: VecDeque::new() }
     }
 

@@ -46,7 +46,7 @@ impl Work for Double {
     }
 }
 
-fn gpu(options: Options) -> Gpu {
+fn gpu(options: MachineOptions) -> Gpu {
     Gpu::new(Profile::named("teaching").unwrap(), options)
 }
 
@@ -69,7 +69,7 @@ fn listener(level: TraceLevel) -> (Arc<Mutex<Vec<String>>>, Narrator) {
 #[test]
 fn a_buffer_goes_in_is_doubled_and_comes_back_through_a_callback() {
     let (lines, narrator) = listener(TraceLevel::All);
-    let mut gpu = gpu(Options { narrator, timeline: true, ..Options::default() });
+    let mut gpu = gpu(MachineOptions { narrator, timeline: true, ..MachineOptions::default() });
     let q = gpu.open_queue().unwrap();
     let at = gpu.allocate(1024, "x").unwrap();
     let input: Vec<f32> = (0..256u16).map(f32::from).collect();
@@ -115,7 +115,7 @@ fn a_buffer_goes_in_is_doubled_and_comes_back_through_a_callback() {
 #[test]
 fn two_queues_overlap_and_the_clock_is_the_same_every_time() {
     let run = || {
-        let mut gpu = gpu(Options::default());
+        let mut gpu = gpu(MachineOptions::default());
         let (compute, copy) = (gpu.open_queue().unwrap(), gpu.open_queue().unwrap());
         let a = gpu.allocate(1 << 20, "a").unwrap();
         let b = gpu.allocate(1 << 20, "b").unwrap();
@@ -136,7 +136,7 @@ fn two_queues_overlap_and_the_clock_is_the_same_every_time() {
 
 #[test]
 fn a_queue_waits_for_another_and_queues_that_wait_in_a_circle_are_named() {
-    let mut gpu = gpu(Options::default());
+    let mut gpu = gpu(MachineOptions::default());
     let (a, b) = (gpu.open_queue().unwrap(), gpu.open_queue().unwrap());
     let at = gpu.allocate(1 << 16, "x").unwrap();
     let upload = gpu.write(b, at, bytes(&[1.5; 1 << 14]), None).unwrap();
@@ -161,7 +161,7 @@ fn a_queue_waits_for_another_and_queues_that_wait_in_a_circle_are_named() {
 
 #[test]
 fn more_commands_than_a_ring_holds_pass_through_it() {
-    let mut gpu = gpu(Options { ring_words: 40, ..Options::default() });
+    let mut gpu = gpu(MachineOptions { ring_words: 40, ..MachineOptions::default() });
     let q = gpu.open_queue().unwrap();
     let at = gpu.allocate(64, "x").unwrap();
     let done = Arc::new(Mutex::new(Vec::new()));
@@ -180,7 +180,7 @@ fn more_commands_than_a_ring_holds_pass_through_it() {
 #[test]
 fn each_fault_is_reported_and_what_can_go_on_does() {
     let faults = Arc::new(Faults::default());
-    let mut gpu = gpu(Options { faults: Arc::clone(&faults), ..Options::default() });
+    let mut gpu = gpu(MachineOptions { faults: Arc::clone(&faults), ..MachineOptions::default() });
     let q = gpu.open_queue().unwrap();
     let at = gpu.allocate(4096, "x").unwrap();
     let work = || Arc::new(Double { at, n: 1024, groups: 4 });
@@ -219,7 +219,7 @@ fn each_fault_is_reported_and_what_can_go_on_does() {
 
 #[test]
 fn bad_addresses_and_bad_words_fail_their_command_alone() {
-    let mut gpu = gpu(Options::default());
+    let mut gpu = gpu(MachineOptions::default());
     let q = gpu.open_queue().unwrap();
     let at = gpu.allocate(64, "x").unwrap();
     for packet in [

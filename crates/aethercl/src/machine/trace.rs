@@ -47,7 +47,7 @@ struct Span {
 }
 
 /// Maximum number of kept spans, about 150 bytes each; a training run would fill the memory otherwise.
-const MOST: usize = 1_000_000;
+const MAX_SPANS: usize = 1_000_000;
 
 /// Recorded events with their times.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +65,7 @@ impl Timeline {
         (start_ns, end_ns): (u64, u64),
         details: &[(&'static str, String)],
     ) {
-        if self.spans.len() >= MOST {
+        if self.spans.len() >= MAX_SPANS {
             self.dropped += 1;
             return;
         }

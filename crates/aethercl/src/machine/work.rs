@@ -80,12 +80,12 @@ pub struct Completion {
     /// When it ended.
     pub end_ns: u64,
     /// Its outcome.
-    pub outcome: Result<Outcome, super::GpuError>,
+    pub outcome: Result<CommandOutcome, super::GpuError>,
 }
 
 /// Outcome of a successful command.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// For a read-back: the bytes.
     pub data: Vec<u8>,
     /// For a kernel: its name.

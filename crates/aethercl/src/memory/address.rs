@@ -15,7 +15,7 @@ pub const BIAS: u64 = 0x4000_0000;
 
 /// The address space of a pointer, encoded in the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
+pub enum PointerSpace {
     /// Device memory.
     Global,
     /// Program-scope constants.
@@ -26,35 +26,35 @@ pub enum Space {
     Private,
 }
 
-impl Space {
+impl PointerSpace {
     /// Returns the OpenCL C name.
     pub fn name(self) -> &'static str {
         match self {
-            Space::Global => "global",
-            Space::Constant => "constant",
-            Space::Local => "local",
-            Space::Private => "private",
+            PointerSpace::Global => "global",
+            PointerSpace::Constant => "constant",
+            PointerSpace::Local => "local",
+            PointerSpace::Private => "private",
         }
     }
 }
 
 /// Returns the space of an address. Values that are not addresses (an integer cast to a pointer) count as global.
-pub fn space(address: u64) -> Space {
+pub fn space(address: u64) -> PointerSpace {
     match address >> 56 {
-        1 => Space::Constant,
-        2 => Space::Local,
-        3 => Space::Private,
-        _ => Space::Global,
+        1 => PointerSpace::Constant,
+        2 => PointerSpace::Local,
+        3 => PointerSpace::Private,
+        _ => PointerSpace::Global,
     }
 }
 
 /// Returns the pointer to byte `offset` of the space, belonging to `object`.
-pub fn object_pointer(space: Space, object: u32, offset: u64) -> u64 {
+pub fn object_pointer(space: PointerSpace, object: u32, offset: u64) -> u64 {
     let tag = match space {
-        Space::Global => 0,
-        Space::Constant => 1,
-        Space::Local => 2,
-        Space::Private => 3,
+        PointerSpace::Global => 0,
+        PointerSpace::Constant => 1,
+        PointerSpace::Local => 2,
+        PointerSpace::Private => 3,
     };
     (tag << 56) | (u64::from(object & 0x00ff_ffff) << 32) | (offset + BIAS)
 }
@@ -98,14 +98,14 @@ mod tests {
 
     #[test]
     fn a_pointer_below_its_object_keeps_space_and_object() {
-        let p = object_pointer(Space::Local, 7, 0).wrapping_sub(4);
-        assert_eq!((space(p), object(p), offset(p)), (Space::Local, 7, 0u32.wrapping_sub(4)));
+        let p = object_pointer(PointerSpace::Local, 7, 0).wrapping_sub(4);
+        assert_eq!((space(p), object(p), offset(p)), (PointerSpace::Local, 7, 0u32.wrapping_sub(4)));
     }
 
     #[test]
     fn a_global_pointer_remembers_its_argument() {
         let p = with_argument(0x1_0000, 3) + 12;
-        assert_eq!((space(p), argument(p), p & GLOBAL), (Space::Global, Some(3), 0x1_000c));
+        assert_eq!((space(p), argument(p), p & GLOBAL), (PointerSpace::Global, Some(3), 0x1_000c));
         assert_eq!(argument(0x1_0000), None);
     }
 }

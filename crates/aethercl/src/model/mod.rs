@@ -8,6 +8,8 @@ mod timing;
 
 pub use lines::line_shares;
 pub use occupancy::{Limit, Occupancy};
-pub use profile::{Cache, Compute, DeviceMemory, Latency, Launch, Link, Local, Profile, ProfileError, Rates};
+pub use profile::{
+    Cache, Compute, DeviceMemory, Latency, LaunchOverhead, Link, LocalMemory, Profile, ProfileError, Rates,
+};
 pub use rank::spearman;
 pub use timing::{Bound, Estimate, copy_ns, fill_ns, kernel};

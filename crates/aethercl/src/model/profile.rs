@@ -32,7 +32,7 @@ pub struct Profile {
     /// Latencies of single operations.
     pub latency: Latency,
     /// Local memory.
-    pub local: Local,
+    pub local: LocalMemory,
     /// Caches.
     pub cache: Cache,
     /// Device memory.
@@ -40,7 +40,7 @@ pub struct Profile {
     /// Link to the host.
     pub link: Link,
     /// Costs of commands.
-    pub launch: Launch,
+    pub launch: LaunchOverhead,
 }
 
 /// Compute units and their capacity.
@@ -124,7 +124,7 @@ pub struct Latency {
 /// Local memory.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Local {
+pub struct LocalMemory {
     /// Maximum bytes per group.
     pub group_bytes: u64,
     /// Bytes that the resident groups of a unit share.
@@ -186,7 +186,7 @@ pub struct Link {
 /// Overhead of commands.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Launch {
+pub struct LaunchOverhead {
     /// Host time to write a command and ring the doorbell, ns.
     pub submit_ns: u64,
     /// Command processor time per command, ns.
@@ -268,7 +268,7 @@ impl Profile {
             })?;
             let place =
                 name.split_once('.').and_then(|(group, figure)| table.get_mut(group)?.get_mut(figure));
-            *place.ok_or_else(|| ProfileError(format!("a profile has no value {name:?}")))? = value;
+            *place.ok_or_else(|| ProfileError(format!("a profile does not have a value {name:?}")))? = value;
         }
         let own = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
         let called = format!("{own} {}", changes.join(" "));
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!((p.cache.l2_bytes, p.latency.dram_ns, p.memory.efficiency), (100 << 20, 300, 0.5));
         assert_eq!(p.name, "h200 l2=100MB latency.dram_ns=300 memory.efficiency=0.5");
         for (wrong, says) in [
-            ("l3=1", "has no value"),
+            ("l3=1", "does not have a value"),
             ("l2", "NAME=VALUE"),
             ("l2=much", "expected a value such as"),
             ("units=0", "compute.units"),

@@ -1,13 +1,13 @@
 //! Computes the time of a launch from its counters.
 //!
-//! Each part of a device would finish its share of a launch in some time if nothing else limited it: issue slots, each class of arithmetic, local
-//! memory with its bank conflicts, the caches, device memory. Waves move from part to part. Resident waves share each part, queue for it, and in
-//! between wait for their own results. That is a closed queueing network, whose time mean value analysis computes. With few waves, the time is the
-//! sum of a wave's own times. With many, it is that of the slowest part. In between it is more than either. Waves of a group do the same work at the
-//! same time, so parts overlap less than in such a network: a fraction of the time of the other parts is added.
+//! The parts of a device are issue slots, each class of arithmetic, local memory with its bank conflicts, the caches, and device memory. Each part
+//! would finish its share of a launch in some time if nothing else limited it. Waves move from part to part. Resident waves share each part, queue
+//! for it, and in between wait for their own results. That is a closed queueing network, whose time mean value analysis computes. With few waves,
+//! the time is the sum of a wave's own times. With many, it is that of the slowest part. In between it is more than either. Waves of a group do the
+//! same work at the same time, so parts overlap less than in such a network: a fraction of the time of the other parts is added.
 //!
-//! The model ignores exact cache contents (traffic is classified by footprint and reuse), compilers (the instructions are those of this crate),
-//! clocks that drop under load, memory channel conflicts, and concurrent launches.
+//! The model ignores exact cache contents: traffic is classified by footprint and reuse. It ignores compilers: the instructions are those of this
+//! crate. It also ignores clocks that drop under load, memory channel conflicts, and concurrent launches.
 
 use super::{Occupancy, Profile};
 use crate::counters::{Counters, DISTANCES};

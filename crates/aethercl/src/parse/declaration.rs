@@ -52,7 +52,7 @@ impl Parser<'_> {
             if self.starts_declaration() {
                 return self.error(
                     self.peek().span,
-                    "parameters declared behind the parameter list (K&R style) are not OpenCL C",
+                    "parameters declared after the parameter list (K&R style) are not OpenCL C",
                 );
             }
         }

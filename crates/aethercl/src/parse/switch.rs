@@ -53,7 +53,7 @@ fn is_plain(body: &Stmt) -> bool {
 
 /// A body that is being rewritten.
 struct Rewrite {
-    /// Behind the body.
+    /// After the body.
     end: Symbol,
     /// `case x: goto …;` for each label.
     cases: Vec<Stmt>,

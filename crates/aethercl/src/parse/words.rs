@@ -56,11 +56,11 @@ fn scalar_named(word: &str) -> Option<Scalar> {
 pub(super) fn unsupported_type(word: &str) -> Option<&'static str> {
     match word {
         "queue_t" | "clk_event_t" | "ndrange_t" | "reserve_id_t" | "pipe" => {
-            Some("this device has no pipes or device-side queues")
+            Some("this device does not have pipes or device-side queues")
         }
         "complex" | "imaginary" | "quad" | "_Complex" | "_Imaginary" => Some("reserved by the language"),
         _ if word.starts_with("image") && word.ends_with("_t") && type_named(word).is_none() => {
-            Some("this device has no depth or multi-sampled images")
+            Some("this device does not have depth or multi-sampled images")
         }
         _ => None,
     }

@@ -8,7 +8,7 @@ use crate::lex::{Symbol, Token, TokenKind, scan};
 use crate::source::Span;
 
 /// Tokens to read before those of the file: a macro's expansion, or tokens that were put back.
-pub(super) struct Context {
+pub(super) struct PendingTokens {
     tokens: Rc<[Token]>,
     at: usize,
     /// The macro that is not expanded again inside.
@@ -70,7 +70,7 @@ impl Preprocessor<'_> {
 
     fn put_back(&mut self, token: Token) {
         if !token.is_end() {
-            self.contexts.push(Context { tokens: [token].into(), at: 0, name: None, barrier: false });
+            self.contexts.push(PendingTokens { tokens: [token].into(), at: 0, name: None, barrier: false });
         }
     }
 
@@ -84,7 +84,7 @@ impl Preprocessor<'_> {
         }
         self.depth += 1;
         let below = self.contexts.len();
-        self.contexts.push(Context { tokens: tokens.into(), at: 0, name: None, barrier: true });
+        self.contexts.push(PendingTokens { tokens: tokens.into(), at: 0, name: None, barrier: true });
         let mut out = Vec::with_capacity(tokens.len());
         loop {
             let token = self.next_expanded();
@@ -153,7 +153,7 @@ impl Preprocessor<'_> {
             first.spaced = token.spaced;
         }
         self.spend(tokens.len(), token.span);
-        self.contexts.push(Context {
+        self.contexts.push(PendingTokens {
             tokens: tokens.into(),
             at: 0,
             name: Some(definition.name),
@@ -229,7 +229,7 @@ impl Preprocessor<'_> {
             } else if let Some(index) = m.param(token) {
                 let is_rest = m.variadic && index + 1 == arguments.len();
                 if paste && is_rest && out.last().is_some_and(|t| t.is(",")) {
-                    // GNU: `, ## __VA_ARGS__` drops the comma where there are no further arguments.
+                    // GNU: `, ## __VA_ARGS__` drops the comma if no further arguments follow.
                     if arguments[index].raw.is_empty() {
                         out.pop();
                     }

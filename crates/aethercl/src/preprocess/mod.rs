@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::lex::{Names, Symbol, Token, TokenKind, scan};
-use crate::options::{Includes, Options, Target};
+use crate::options::{BuildOptions, Includes, Target};
 use crate::source::{Diagnostics, SourceMap, Span};
 use macros::Macro;
 
@@ -51,7 +51,7 @@ pub struct Preprocessor<'a> {
     target: &'a Target,
     macros: HashMap<Symbol, Rc<Macro>>,
     files: Vec<FileState>,
-    contexts: Vec<expand::Context>,
+    contexts: Vec<expand::PendingTokens>,
     once: HashSet<Symbol>,
     well_known: WellKnown,
     /// Tokens read so far, expansions included.
@@ -78,7 +78,7 @@ impl<'a> Preprocessor<'a> {
         names: &'a mut Names,
         sources: &'a mut SourceMap,
         diagnostics: &'a mut Diagnostics,
-        options: &Options,
+        options: &BuildOptions,
         includes: &'a Includes,
         target: &'a Target,
     ) -> Self {

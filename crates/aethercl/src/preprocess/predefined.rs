@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::options::{Options, Target};
+use crate::options::{BuildOptions, Target};
 
 /// Limits, mathematical constants, fences: sections 6.12 and 6.13.2 of OpenCL C 1.2, and the names of 2.0.
 const LANGUAGE: &str = "\
@@ -183,7 +183,7 @@ const FEATURES: &str = "\
 ";
 
 /// Returns the source of all of them.
-pub(super) fn text(options: &Options, target: &Target) -> String {
+pub(super) fn text(options: &BuildOptions, target: &Target) -> String {
     let mut out = String::from(LANGUAGE);
     let has = |name: &str| target.extensions.iter().any(|e| e == name);
     if has("cl_khr_fp64") {

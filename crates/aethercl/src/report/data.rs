@@ -5,33 +5,33 @@ use std::collections::BTreeMap;
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// The program that ran.
     pub title: String,
     /// The devices used.
     pub devices: Vec<Device>,
     /// OpenCL calls of the program in the order in which they ended, on the host clock.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ApiCall>,
     /// Calls beyond those.
     pub calls_left_out: u64,
     /// All calls by function, longest total first.
-    pub functions: Vec<Function>,
+    pub functions: Vec<FunctionCalls>,
     /// Findings of the checks.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ReportedFinding>,
     /// Descriptions of failed commands.
     pub failures: Vec<String>,
     /// Objects that were not released at the end, by kind.
     pub leaked: BTreeMap<String, usize>,
 }
 
-impl Report {
+impl RunReport {
     /// Merges the report of another process.
     pub fn add(&mut self, other: Self) {
         let process = self.devices.iter().map(|d| d.process + 1).max().unwrap_or(0);
         self.devices.extend(other.devices.into_iter().map(|d| Device { process, ..d }));
-        let room = super::KEPT.saturating_sub(self.calls.len());
+        let room = super::MAX_ENTRIES.saturating_sub(self.calls.len());
         self.calls_left_out += other.calls_left_out + other.calls.len().saturating_sub(room) as u64;
-        self.calls.extend(other.calls.into_iter().take(room).map(|c| Call { process, ..c }));
+        self.calls.extend(other.calls.into_iter().take(room).map(|c| ApiCall { process, ..c }));
         for one in other.functions {
             match self.functions.iter_mut().find(|f| f.name == one.name) {
                 Some(f) => {
@@ -51,7 +51,7 @@ impl Report {
 
 /// An OpenCL call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct ApiCall {
     /// Process of the run, from 0.
     pub process: u32,
     /// Thread of the process, from 0 in the order of their first calls.
@@ -68,7 +68,7 @@ pub struct Call {
 
 /// All calls of a function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Function {
+pub struct FunctionCalls {
     /// Its name.
     pub name: String,
     /// Number of calls.
@@ -105,9 +105,9 @@ pub struct Device {
     /// Transfers by kind.
     pub transfers: Vec<Transfer>,
     /// Kernels, longest first.
-    pub kernels: Vec<Kernel>,
+    pub kernels: Vec<KernelSummary>,
     /// Sources of their programs.
-    pub sources: Vec<Source>,
+    pub sources: Vec<SourceFile>,
 }
 
 /// Peak rates of a device.
@@ -214,10 +214,10 @@ pub struct Transfer {
 
 /// A kernel of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kernel {
+pub struct KernelSummary {
     /// Its name.
     pub name: String,
-    /// Its program: the [`Source`]s with the same number.
+    /// Its program: the [`SourceFile`]s with the same number.
     pub program: u64,
     /// Number of completed launches.
     pub launches: u64,
@@ -228,7 +228,7 @@ pub struct Kernel {
     /// The same by source line.
     pub lines: Vec<Line>,
     /// Its longest launch.
-    pub longest: Launch,
+    pub longest: LaunchEstimate,
 }
 
 /// Counts of instructions.
@@ -283,7 +283,7 @@ pub struct Line {
 
 /// One launch with its estimate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchEstimate {
     /// Work-items.
     pub global: [u64; 3],
     /// Work-items per group.
@@ -305,7 +305,7 @@ pub struct Launch {
     /// The resource that limits the number of groups.
     pub limit: String,
     /// Groups that each limit allows.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<GroupLimit>,
     /// 32-bit registers per work-item.
     pub registers: u64,
     /// Bytes of local memory per group.
@@ -335,7 +335,7 @@ pub struct Part {
 
 /// A limit of the groups per unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
+pub struct GroupLimit {
     /// Its name.
     pub name: String,
     /// Number of groups that it allows; `None` for no limit.
@@ -344,7 +344,7 @@ pub struct Limit {
 
 /// A source of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Source {
+pub struct SourceFile {
     /// The program.
     pub program: u64,
     /// File name in messages.
@@ -357,7 +357,7 @@ pub struct Source {
 
 /// A finding of a check, in report format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct ReportedFinding {
     /// Name of its kind, the same in every release.
     pub kind: String,
     /// The kernel.

@@ -1,6 +1,6 @@
 //! Converts counters and the model's results to the report's figures.
 
-use super::data::{Ceilings, Figures, Finding, Launch, Limit, Part, WorkItem};
+use super::data::{Ceilings, Figures, GroupLimit, LaunchEstimate, Part, ReportedFinding, WorkItem};
 use crate::counters::{Counters, Tally};
 use crate::model::{Bound, Estimate, Occupancy, Profile};
 
@@ -48,7 +48,7 @@ pub fn launch(
     counters: &Counters,
     estimate: &Estimate,
     [global, local]: [[u64; 3]; 2],
-) -> Launch {
+) -> LaunchEstimate {
     let o = &counters.operations;
     // For fused multiply-adds only the sum over both widths is counted.
     let double = if o.float + o.double > 0 {
@@ -62,7 +62,7 @@ pub fn launch(
     parts.sort_by(|a, b| b.ns.total_cmp(&a.ns));
     let limits = Occupancy::limits(profile, counters);
     let allows = |groups: u64| (groups < u64::MAX).then_some(groups);
-    Launch {
+    LaunchEstimate {
         global,
         local,
         groups: estimate.groups,
@@ -73,7 +73,7 @@ pub fn launch(
         waves: estimate.occupancy.waves(),
         waves_most: u64::from(profile.compute.waves_per_unit),
         limit: estimate.occupancy.limit.to_string(),
-        limits: limits.iter().map(|(g, l)| Limit { name: l.to_string(), groups: allows(*g) }).collect(),
+        limits: limits.iter().map(|(g, l)| GroupLimit { name: l.to_string(), groups: allows(*g) }).collect(),
         registers: u64::from(counters.registers),
         local_bytes: counters.local_bytes,
         flops: o.float + o.double + o.fma,
@@ -86,8 +86,8 @@ pub fn launch(
 }
 
 /// Converts a finding of a check.
-pub fn finding(f: &crate::Finding) -> Finding {
-    Finding {
+pub fn finding(f: &crate::Finding) -> ReportedFinding {
+    ReportedFinding {
         kind: f.kind.name().into(),
         kernel: f.kernel.clone(),
         file: f.file.clone(),

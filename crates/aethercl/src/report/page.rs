@@ -5,7 +5,7 @@ const PAGE: &str = include_str!("page.html");
 /// Placeholder for the data.
 const PLACE: &str = "{{data}}";
 
-/// Returns the page of a report, given as the JSON text of a [`Report`](super::Report).
+/// Returns the page of a report, given as the JSON text of a [`RunReport`](super::RunReport).
 ///
 /// The text is in an element that browsers do not execute. Nothing in it can end that element, because every `<` is written as its JSON escape. This
 /// is possible because JSON contains that character only in strings.

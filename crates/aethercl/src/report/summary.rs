@@ -1,6 +1,6 @@
 //! The summary of a run: kernels, transfers, findings and failures. It decides the exit code.
 
-use super::data::{Finding, Report};
+use super::data::{ReportedFinding, RunReport};
 use super::fill;
 use crate::machine::Completion;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub const FOUND: u8 = 7;
 pub const FAILED: u8 = 6;
 
 /// Maximum number of failures, and of findings, that are kept.
-const KEPT: usize = 1000;
+const MAX_KEPT_FAILURES: usize = 1000;
 
 /// A kernel on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,14 +54,14 @@ pub struct Summary {
     /// Transfers.
     pub transfers: Vec<TransferRow>,
     /// Findings in the order of detection.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ReportedFinding>,
     /// Descriptions of failed commands.
     pub failures: Vec<String>,
     /// Leaked objects by kind.
     pub leaked: BTreeMap<String, usize>,
     /// Data of the HTML page, if a detailed report was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<RunReport>,
 }
 
 impl Summary {
@@ -97,7 +97,7 @@ impl Summary {
     }
 
     /// Copies findings, failures and leaks into the page's data.
-    pub fn copy_to(&self, report: &mut Report) {
+    pub fn copy_to(&self, report: &mut RunReport) {
         report.findings.clone_from(&self.findings);
         report.failures.clone_from(&self.failures);
         report.leaked.clone_from(&self.leaked);
@@ -139,7 +139,7 @@ impl Summary {
     pub fn found<'f>(&mut self, findings: &'f [crate::Finding]) -> Vec<&'f crate::Finding> {
         let mut fresh = Vec::new();
         for finding in findings {
-            let same = |f: &&mut Finding| {
+            let same = |f: &&mut ReportedFinding| {
                 f.kind == finding.kind.name()
                     && f.kernel == finding.kernel
                     && (&f.file, f.line, f.column) == (&finding.file, finding.line, finding.column)
@@ -147,7 +147,7 @@ impl Summary {
             };
             if let Some(known) = self.findings.iter_mut().find(same) {
                 known.count += finding.count;
-            } else if self.findings.len() < KEPT {
+            } else if self.findings.len() < MAX_KEPT_FAILURES {
                 self.findings.push(fill::finding(finding));
                 fresh.push(finding);
             }
@@ -157,7 +157,7 @@ impl Summary {
 
     /// Records a failed command; returns whether it was kept.
     pub fn failed(&mut self, why: &str) -> bool {
-        let kept = self.failures.len() < KEPT;
+        let kept = self.failures.len() < MAX_KEPT_FAILURES;
         if kept {
             self.failures.push(why.to_string());
         }
@@ -234,7 +234,7 @@ mod tests {
     fn a_failure_outweighs_findings() {
         let mut summary = Summary::new();
         assert_eq!((summary.exit_code(), summary.verdict().as_str()), (0, "nothing found"));
-        summary.findings.push(Finding::default());
+        summary.findings.push(ReportedFinding::default());
         assert_eq!((summary.exit_code(), summary.verdict().as_str()), (FOUND, "1 finding"));
         assert!(summary.failed("why"));
         assert_eq!(summary.exit_code(), FAILED);

@@ -83,11 +83,11 @@ fn plural(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Finding, KernelRow, TransferRow};
+    use crate::report::{KernelRow, ReportedFinding, TransferRow};
 
     #[test]
     fn a_summary_is_readable() {
-        let finding = Finding {
+        let finding = ReportedFinding {
             kind: "race-in-group".into(),
             kernel: "k".into(),
             file: "<source>".into(),
@@ -98,7 +98,7 @@ mod tests {
             offset: 4,
             count: 1,
             text: "<source>:1:2: race-in-group: m".into(),
-            ..Finding::default()
+            ..ReportedFinding::default()
         };
         let kernel = |name: &str, ns| KernelRow {
             device: "h200".into(),

@@ -59,7 +59,7 @@ impl Sema<'_> {
             (Type::Vector(s, n), Type::Scalar(_)) if is_shift => {
                 Some((ty, fold::splat(fold::convert(value, Type::Scalar(s)), n)))
             }
-            (Type::Vector(..), Type::Scalar(_)) => Some((ty, self.splat_beside(value, ty, span)?)),
+            (Type::Vector(..), Type::Scalar(_)) => Some((ty, self.splat_to_vector(value, ty, span)?)),
             (Type::Vector(_, n), Type::Vector(_, m)) if is_shift && n == m => Some((ty, value)),
             (a, b) if a == b => Some((ty, value)),
             (a, b) => self.invalid_operands(a, b, span),

@@ -1,6 +1,6 @@
 //! Values known at build time.
 
-use super::fold::{self, Number};
+use super::fold::{self, ConstantValue};
 use super::{Operand, Sema};
 use crate::builtins::convert::half_to_f32;
 use crate::hir::{Expr, ExprKind, GlobalId, PlaceKind, Relocation};
@@ -11,7 +11,7 @@ use crate::types::{Scalar, Space, Type};
 /// A constant scalar, vector or address.
 pub(super) enum Constant {
     /// One number per lane, of the element type.
-    Numbers(Vec<Number>, Scalar),
+    Numbers(Vec<ConstantValue>, Scalar),
     /// Address of a global plus an offset in bytes.
     Address(GlobalId, i64),
 }
@@ -30,7 +30,7 @@ impl Sema<'_> {
         let value = self.unevaluated(|s| s.operand(ast).map(|o| s.value(o)))?;
         if value.ty.is_integer()
             && let Some(Constant::Numbers(list, _)) = self.constant(&value)
-            && let [Number::Int(bits)] = list[..]
+            && let [ConstantValue::Int(bits)] = list[..]
         {
             return Some((bits, value.ty));
         }
@@ -43,7 +43,7 @@ impl Sema<'_> {
             return self.constant_address(expr);
         }
         if let (Type::Sampler, ExprKind::Int(bits)) = (expr.ty, &expr.kind) {
-            return Some(Constant::Numbers(vec![Number::Int(*bits)], Scalar::U32));
+            return Some(Constant::Numbers(vec![ConstantValue::Int(*bits)], Scalar::U32));
         }
         let element = expr.ty.element()?;
         self.numbers(expr).map(|list| Constant::Numbers(list, element))
@@ -54,23 +54,25 @@ impl Sema<'_> {
         let bits = fold::convert(expr, Type::Scalar(Scalar::U32));
         match self.constant(&bits) {
             Some(Constant::Numbers(list, _)) if list.len() == 1 => match list[0] {
-                Number::Int(known) => Expr { kind: ExprKind::Int(known), ty: Type::Sampler, span: bits.span },
-                Number::Float(_) => super::convert::reinterpret(bits, Type::Sampler),
+                ConstantValue::Int(known) => {
+                    Expr { kind: ExprKind::Int(known), ty: Type::Sampler, span: bits.span }
+                }
+                ConstantValue::Float(_) => super::convert::reinterpret(bits, Type::Sampler),
             },
             _ => super::convert::reinterpret(bits, Type::Sampler),
         }
     }
 
-    fn numbers(&self, expr: &Expr) -> Option<Vec<Number>> {
+    fn numbers(&self, expr: &Expr) -> Option<Vec<ConstantValue>> {
         let element = expr.ty.element()?;
         let lanes = usize::from(expr.ty.lanes());
-        if let Some(n) = Number::of(expr) {
+        if let Some(n) = ConstantValue::of(expr) {
             return Some(vec![n; lanes]);
         }
         match &expr.kind {
             ExprKind::Load(place) => match place.kind {
                 PlaceKind::Local(id) => {
-                    self.current.as_ref()?.known.get(&id).map(|(bits, _)| vec![Number::Int(*bits)])
+                    self.current.as_ref()?.known.get(&id).map(|(bits, _)| vec![ConstantValue::Int(*bits)])
                 }
                 PlaceKind::Global(id) => self.value_of_constant(id, element, lanes),
                 _ => None,
@@ -102,7 +104,7 @@ impl Sema<'_> {
                 list.iter().map(|l| all.get(usize::from(*l)).copied()).collect()
             }
             ExprKind::Conditional { cond, then, otherwise } => match self.numbers(cond)?[..] {
-                [Number::Int(0)] => self.numbers(otherwise),
+                [ConstantValue::Int(0)] => self.numbers(otherwise),
                 _ => self.numbers(then),
             },
             ExprKind::Logical(op, a, b) => self.logical_constant(*op, a, b),
@@ -112,7 +114,7 @@ impl Sema<'_> {
     }
 
     /// Returns the numbers of a scalar or vector in the constant address space.
-    fn value_of_constant(&self, id: GlobalId, element: Scalar, lanes: usize) -> Option<Vec<Number>> {
+    fn value_of_constant(&self, id: GlobalId, element: Scalar, lanes: usize) -> Option<Vec<ConstantValue>> {
         let global = self.globals.get(id.0 as usize)?;
         if global.space != Space::Constant || self.externs.contains_key(&id) {
             return None;
@@ -123,16 +125,22 @@ impl Sema<'_> {
             wide[..size].copy_from_slice(bytes);
             let bits = u64::from_le_bytes(wide);
             match element {
-                Scalar::F16 => Number::Float(f32::from_bits(half_to_f32(bits as u32)).into()),
-                Scalar::F32 => Number::Float(f32::from_bits(bits as u32).into()),
-                Scalar::F64 => Number::Float(f64::from_bits(bits)),
-                _ => Number::Int(bits),
+                Scalar::F16 => ConstantValue::Float(f32::from_bits(half_to_f32(bits as u32)).into()),
+                Scalar::F32 => ConstantValue::Float(f32::from_bits(bits as u32).into()),
+                Scalar::F64 => ConstantValue::Float(f64::from_bits(bits)),
+                _ => ConstantValue::Int(bits),
             }
         };
         Some(global.data.get(..size * lanes)?.chunks_exact(size).map(number).collect())
     }
 
-    fn compared(&self, op: crate::hir::CompareOp, a: &Expr, b: &Expr, vector: bool) -> Option<Vec<Number>> {
+    fn compared(
+        &self,
+        op: crate::hir::CompareOp,
+        a: &Expr,
+        b: &Expr,
+        vector: bool,
+    ) -> Option<Vec<ConstantValue>> {
         let element = a.ty.element()?;
         let (a, b) = (self.numbers(a)?, self.numbers(b)?);
         let bits = |holds: bool| match (holds, vector) {
@@ -140,20 +148,20 @@ impl Sema<'_> {
             (true, false) => 1,
             (true, true) => fold::wrap(u64::MAX, element.signed_of_width()),
         };
-        let one = |(a, b)| fold::compare_number(op, a, b, element).map(|h| Number::Int(bits(h)));
+        let one = |(a, b)| fold::compare_number(op, a, b, element).map(|h| ConstantValue::Int(bits(h)));
         a.into_iter().zip(b).map(one).collect()
     }
 
-    fn logical_constant(&self, op: crate::hir::LogicalOp, a: &Expr, b: &Expr) -> Option<Vec<Number>> {
-        let truth = |n: Vec<Number>| n.first() != Some(&Number::Int(0));
+    fn logical_constant(&self, op: crate::hir::LogicalOp, a: &Expr, b: &Expr) -> Option<Vec<ConstantValue>> {
+        let truth = |n: Vec<ConstantValue>| n.first() != Some(&ConstantValue::Int(0));
         let a = truth(self.numbers(a)?);
         let decided = (op == crate::hir::LogicalOp::Or) == a;
         let value = if decided { a } else { truth(self.numbers(b)?) };
-        Some(vec![Number::Int(u64::from(value))])
+        Some(vec![ConstantValue::Int(u64::from(value))])
     }
 
     /// Evaluates `as_type` on constants, by their bytes.
-    fn reinterpreted(&self, inner: &Expr, to: Scalar) -> Option<Vec<Number>> {
+    fn reinterpreted(&self, inner: &Expr, to: Scalar) -> Option<Vec<ConstantValue>> {
         let from = inner.ty.element()?;
         let bytes: Vec<u8> = self.numbers(inner)?.into_iter().flat_map(|n| n.bytes(from)).collect();
         let number = |chunk: &[u8]| {
@@ -161,10 +169,10 @@ impl Sema<'_> {
             raw[..chunk.len()].copy_from_slice(chunk);
             let bits = u64::from_le_bytes(raw);
             match to {
-                Scalar::F32 => Some(Number::Float(f32::from_bits(bits as u32).into())),
-                Scalar::F64 => Some(Number::Float(f64::from_bits(bits))),
+                Scalar::F32 => Some(ConstantValue::Float(f32::from_bits(bits as u32).into())),
+                Scalar::F64 => Some(ConstantValue::Float(f64::from_bits(bits))),
                 Scalar::F16 => None,
-                _ => Some(Number::Int(bits)),
+                _ => Some(ConstantValue::Int(bits)),
             }
         };
         bytes.chunks(to.size() as usize).map(number).collect()
@@ -172,12 +180,12 @@ impl Sema<'_> {
 
     fn constant_address(&self, expr: &Expr) -> Option<Constant> {
         match &expr.kind {
-            ExprKind::Int(bits) => Some(Constant::Numbers(vec![Number::Int(*bits)], Scalar::U64)),
+            ExprKind::Int(bits) => Some(Constant::Numbers(vec![ConstantValue::Int(*bits)], Scalar::U64)),
             ExprKind::AddressOf(place) => self.place_address(place),
             ExprKind::Reinterpret(inner) if inner.ty.is_pointer() => self.constant_address(inner),
             ExprKind::Offset { pointer, index, scale } => {
                 let Constant::Address(id, at) = self.constant_address(pointer)? else { return None };
-                let [Number::Int(index)] = self.numbers(index)?[..] else { return None };
+                let [ConstantValue::Int(index)] = self.numbers(index)?[..] else { return None };
                 Some(Constant::Address(id, at.checked_add((index as i64).checked_mul(*scale as i64)?)?))
             }
             _ => None,
@@ -193,7 +201,7 @@ impl Sema<'_> {
             },
             PlaceKind::Index { base, index, scale } => {
                 let Constant::Address(id, at) = self.place_address(base)? else { return None };
-                let [Number::Int(index)] = self.numbers(index)?[..] else { return None };
+                let [ConstantValue::Int(index)] = self.numbers(index)?[..] else { return None };
                 Some(Constant::Address(id, at.checked_add((index as i64).checked_mul(*scale as i64)?)?))
             }
             _ => None,

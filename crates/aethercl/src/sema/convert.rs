@@ -140,7 +140,7 @@ impl Sema<'_> {
     }
 
     /// Converts a scalar operand to the other operand's vector type, unless its type is larger than the vector's element type.
-    pub(super) fn splat_beside(&mut self, scalar: Expr, vector: Type, span: Span) -> Option<Expr> {
+    pub(super) fn splat_to_vector(&mut self, scalar: Expr, vector: Type, span: Span) -> Option<Expr> {
         let (Some(from), Type::Vector(element, lanes)) = (scalar.ty.element(), vector) else {
             return self.error(span, "invalid operands");
         };

@@ -157,7 +157,7 @@ impl Sema<'_> {
         (same && self.externs.contains_key(&id)).then_some(id)
     }
 
-    /// Returns true for the same type, or arrays of one element type if one has no length yet.
+    /// Returns true for the same type, or arrays of one element type if one does not have a length yet.
     fn same_but_length(&self, a: Type, b: Type) -> bool {
         let (Type::Array(x), Type::Array(y)) = (a, b) else { return a == b };
         let (x, y) = (self.types.array(x), self.types.array(y));
@@ -454,7 +454,7 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// Returns the type of a declarator. With `open`, `[]` has no length yet: an initializer or another declaration provides it.
+    /// Returns the type of a declarator. With `open`, `[]` does not have a length yet: an initializer or another declaration provides it.
     pub(super) fn declared_type(
         &mut self,
         base: Qualified,

@@ -7,14 +7,14 @@ use crate::types::{BOOL, Scalar, Type};
 
 /// A constant: bits of an integer (zero above its width), or a float.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub(super) enum ConstantValue {
     /// An integer, `bool` or null pointer.
     Int(u64),
     /// A float, rounded to its type.
     Float(f64),
 }
 
-impl Number {
+impl ConstantValue {
     /// Returns the constant value of an expression; for a vector, the value of every lane.
     pub(super) fn of(expr: &Expr) -> Option<Self> {
         match expr.kind {
@@ -114,33 +114,45 @@ fn binary_float(op: BinaryOp, a: f64, b: f64, s: Scalar) -> Option<f64> {
 }
 
 /// `left op right` on constants of type `ty`.
-pub(super) fn binary_number(op: BinaryOp, left: Number, right: Number, s: Scalar) -> Option<Number> {
+pub(super) fn binary_number(
+    op: BinaryOp,
+    left: ConstantValue,
+    right: ConstantValue,
+    s: Scalar,
+) -> Option<ConstantValue> {
     match (left, right) {
-        (Number::Int(a), Number::Int(b)) => binary_int(op, a, b, s).map(Number::Int),
-        (Number::Float(a), Number::Float(b)) => binary_float(op, a, b, s).map(Number::Float),
+        (ConstantValue::Int(a), ConstantValue::Int(b)) => binary_int(op, a, b, s).map(ConstantValue::Int),
+        (ConstantValue::Float(a), ConstantValue::Float(b)) => {
+            binary_float(op, a, b, s).map(ConstantValue::Float)
+        }
         _ => None,
     }
 }
 
 /// Evaluates a unary operator on a constant.
-pub(super) fn unary_number(op: UnaryOp, value: Number, s: Scalar) -> Option<Number> {
+pub(super) fn unary_number(op: UnaryOp, value: ConstantValue, s: Scalar) -> Option<ConstantValue> {
     match (op, value) {
-        (UnaryOp::Neg, Number::Int(a)) => Some(Number::Int(wrap(a.wrapping_neg(), s))),
-        (UnaryOp::Not, Number::Int(a)) => Some(Number::Int(wrap(!a, s))),
-        (UnaryOp::Neg, Number::Float(a)) => Some(Number::Float(-a)),
-        (UnaryOp::Not, Number::Float(_)) => None,
+        (UnaryOp::Neg, ConstantValue::Int(a)) => Some(ConstantValue::Int(wrap(a.wrapping_neg(), s))),
+        (UnaryOp::Not, ConstantValue::Int(a)) => Some(ConstantValue::Int(wrap(!a, s))),
+        (UnaryOp::Neg, ConstantValue::Float(a)) => Some(ConstantValue::Float(-a)),
+        (UnaryOp::Not, ConstantValue::Float(_)) => None,
     }
 }
 
 /// Returns true if a comparison of constants holds.
-pub(super) fn compare_number(op: CompareOp, left: Number, right: Number, s: Scalar) -> Option<bool> {
+pub(super) fn compare_number(
+    op: CompareOp,
+    left: ConstantValue,
+    right: ConstantValue,
+    s: Scalar,
+) -> Option<bool> {
     let order = match (left, right) {
-        (Number::Int(a), Number::Int(b)) if s.is_signed() => {
+        (ConstantValue::Int(a), ConstantValue::Int(b)) if s.is_signed() => {
             let ty = Type::Scalar(s);
             Some(signed(a, ty).cmp(&signed(b, ty)))
         }
-        (Number::Int(a), Number::Int(b)) => Some(a.cmp(&b)),
-        (Number::Float(a), Number::Float(b)) => a.partial_cmp(&b),
+        (ConstantValue::Int(a), ConstantValue::Int(b)) => Some(a.cmp(&b)),
+        (ConstantValue::Float(a), ConstantValue::Float(b)) => a.partial_cmp(&b),
         _ => return None,
     };
     let Some(order) = order else { return Some(op == CompareOp::Ne) };
@@ -155,26 +167,28 @@ pub(super) fn compare_number(op: CompareOp, left: Number, right: Number, s: Scal
 }
 
 /// Returns a constant in another type.
-pub(super) fn convert_number(value: Number, from: Scalar, to: Scalar) -> Number {
+pub(super) fn convert_number(value: ConstantValue, from: Scalar, to: Scalar) -> ConstantValue {
     match value {
-        Number::Int(bits) if to == Scalar::Bool => Number::Int(u64::from(bits != 0)),
-        Number::Float(v) if to == Scalar::Bool => Number::Int(u64::from(v != 0.0)),
-        Number::Int(bits) if to.is_integer() => {
+        ConstantValue::Int(bits) if to == Scalar::Bool => ConstantValue::Int(u64::from(bits != 0)),
+        ConstantValue::Float(v) if to == Scalar::Bool => ConstantValue::Int(u64::from(v != 0.0)),
+        ConstantValue::Int(bits) if to.is_integer() => {
             let extended = signed(bits, Type::Scalar(from)) as u64;
-            Number::Int(wrap(extended, to))
+            ConstantValue::Int(wrap(extended, to))
         }
-        Number::Int(bits) if from.is_signed() => int_to_float(signed(bits, Type::Scalar(from)).into(), to),
-        Number::Int(bits) => int_to_float(bits.into(), to),
-        Number::Float(v) if to.is_float() => Number::Float(round_to(v, to)),
-        Number::Float(v) if to.is_signed() => Number::Int(wrap(v as i64 as u64, to)),
-        Number::Float(v) if v < 0.0 => Number::Int(wrap(v as i64 as u64, to)),
-        Number::Float(v) => Number::Int(wrap(v as u64, to)),
+        ConstantValue::Int(bits) if from.is_signed() => {
+            int_to_float(signed(bits, Type::Scalar(from)).into(), to)
+        }
+        ConstantValue::Int(bits) => int_to_float(bits.into(), to),
+        ConstantValue::Float(v) if to.is_float() => ConstantValue::Float(round_to(v, to)),
+        ConstantValue::Float(v) if to.is_signed() => ConstantValue::Int(wrap(v as i64 as u64, to)),
+        ConstantValue::Float(v) if v < 0.0 => ConstantValue::Int(wrap(v as i64 as u64, to)),
+        ConstantValue::Float(v) => ConstantValue::Int(wrap(v as u64, to)),
     }
 }
 
 /// Converts directly to `float`: through `double`, a 64-bit integer would be rounded twice.
-fn int_to_float(value: i128, to: Scalar) -> Number {
-    Number::Float(if to == Scalar::F32 { f64::from(value as f32) } else { round_to(value as f64, to) })
+fn int_to_float(value: i128, to: Scalar) -> ConstantValue {
+    ConstantValue::Float(if to == Scalar::F32 { f64::from(value as f32) } else { round_to(value as f64, to) })
 }
 
 /// Returns an integer constant.
@@ -195,7 +209,9 @@ pub(super) fn convert(operand: Expr, to: Type) -> Expr {
         return operand;
     }
     let span = operand.span;
-    if let (Some(n), Some(from), Some(element)) = (Number::of(&operand), operand.ty.element(), to.element()) {
+    if let (Some(n), Some(from), Some(element)) =
+        (ConstantValue::of(&operand), operand.ty.element(), to.element())
+    {
         return Expr { kind: convert_number(n, from, element).kind(), ty: to, span };
     }
     let kind = ExprKind::Convert { operand: Box::new(operand), rounding: Rounding::Default, saturate: false };
@@ -206,7 +222,7 @@ pub(super) fn convert(operand: Expr, to: Type) -> Expr {
 pub(super) fn splat(operand: Expr, lanes: u8) -> Expr {
     let (span, Some(element)) = (operand.span, operand.ty.element()) else { return operand };
     let ty = Type::of_lanes(element, lanes);
-    match Number::of(&operand) {
+    match ConstantValue::of(&operand) {
         Some(n) => Expr { kind: n.kind(), ty, span },
         None => Expr { kind: ExprKind::Splat(Box::new(operand)), ty, span },
     }
@@ -214,7 +230,7 @@ pub(super) fn splat(operand: Expr, lanes: u8) -> Expr {
 
 /// Returns `left op right`; both have type `ty`, except the right side of a shift.
 pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, ty: Type, span: Span) -> Expr {
-    if let (Some(a), Some(b), Some(s)) = (Number::of(&left), Number::of(&right), ty.element())
+    if let (Some(a), Some(b), Some(s)) = (ConstantValue::of(&left), ConstantValue::of(&right), ty.element())
         && let Some(n) = binary_number(op, a, b, s)
     {
         return Expr { kind: n.kind(), ty, span };
@@ -225,7 +241,7 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, ty: Type, span: Span
 /// Builds a unary operation, folded where the operand is constant.
 pub(super) fn unary(op: UnaryOp, operand: Expr, span: Span) -> Expr {
     let ty = operand.ty;
-    if let (Some(n), Some(s)) = (Number::of(&operand), ty.element())
+    if let (Some(n), Some(s)) = (ConstantValue::of(&operand), ty.element())
         && let Some(n) = unary_number(op, n, s)
     {
         return Expr { kind: n.kind(), ty, span };
@@ -240,7 +256,7 @@ pub(super) fn compare(op: CompareOp, left: Expr, right: Expr, span: Span) -> Exp
         _ => BOOL,
     };
     let element = left.ty.element().unwrap_or(Scalar::U64);
-    if let (Some(a), Some(b)) = (Number::of(&left), Number::of(&right))
+    if let (Some(a), Some(b)) = (ConstantValue::of(&left), ConstantValue::of(&right))
         && let Some(holds) = compare_number(op, a, b, element)
     {
         let yes = if ty.is_vector() { u64::MAX } else { 1 };

@@ -50,12 +50,12 @@ pub(super) struct Entries {
 }
 
 /// Labels in a block, or the positions of `goto`s, with the surrounding blocks.
-type Found = Vec<(Symbol, Vec<usize>)>;
+type FoundLabels = Vec<(Symbol, Vec<usize>)>;
 
 impl Entries {
     /// Returns the entries of a function's body.
     pub(super) fn of(body: &[ast::Stmt]) -> Self {
-        let (mut labels, mut jumps) = (Found::new(), Found::new());
+        let (mut labels, mut jumps) = (FoundLabels::new(), FoundLabels::new());
         find(body, &mut Vec::new(), &mut labels, &mut jumps);
         let outside =
             |name: Symbol, path: &[usize]| jumps.iter().any(|(n, p)| *n == name && !p.starts_with(path));
@@ -71,7 +71,7 @@ impl Entries {
     }
 }
 
-fn find(list: &[ast::Stmt], path: &mut Vec<usize>, labels: &mut Found, jumps: &mut Found) {
+fn find(list: &[ast::Stmt], path: &mut Vec<usize>, labels: &mut FoundLabels, jumps: &mut FoundLabels) {
     path.push(list.as_ptr().addr());
     for stmt in list {
         let mut inner = stmt;

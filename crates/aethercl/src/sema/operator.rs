@@ -111,11 +111,11 @@ impl Sema<'_> {
                 Some((fold::convert(left, ty), fold::convert(right, ty)))
             }
             (Type::Vector(..), Type::Scalar(_)) => {
-                let right = self.splat_beside(right, left.ty, span)?;
+                let right = self.splat_to_vector(right, left.ty, span)?;
                 Some((left, right))
             }
             (Type::Scalar(_), Type::Vector(..)) => {
-                let left = self.splat_beside(left, right.ty, span)?;
+                let left = self.splat_to_vector(left, right.ty, span)?;
                 Some((left, right))
             }
             (a, b) if a == b && a.is_vector() => Some((left, right)),

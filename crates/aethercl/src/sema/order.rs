@@ -9,7 +9,7 @@ impl Sema<'_> {
         for i in 0..self.functions.len() {
             let f = &self.functions[i];
             if let (None, Some(call), false) = (&f.body, f.called, self.features.open) {
-                let message = format!("function '{}' is called but has no body", f.name);
+                let message = format!("function '{}' is called but does not have a body", f.name);
                 self.diagnostics.error(call, message);
             }
         }

@@ -71,7 +71,7 @@ impl Diagnostics {
         }
     }
 
-    /// Adds a warning about a build option, which is always printed and has no source position.
+    /// Adds a warning about a build option, which is always printed and does not have a source position.
     pub fn option_warning(&mut self, message: impl Into<String>) {
         self.errors += usize::from(self.warnings_are_errors);
         self.options.push(message.into());

@@ -128,7 +128,7 @@ pub fn kernel(seed: u64) -> String {
 }
 
 /// Returns the kernels of these seeds in one program, as `k_<seed>`. The compiler's cost per program occurs once.
-#[allow(dead_code)] // a test that takes kernels one by one has no use for it
+#[allow(dead_code)] // a test that takes kernels one by one does not use it
 pub fn program(seeds: std::ops::Range<u64>) -> String {
     let one = |seed| {
         let text = kernel(seed);

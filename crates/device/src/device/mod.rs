@@ -291,7 +291,7 @@ impl Device {
 
     /// Copies `data` into `to` on the copy queue, concurrently with running kernels. Kernels enqueued from now on see it. No enqueued command may use
     /// `to`: the caller keeps separate buffers for this and knows when they are free.
-    pub fn upload_beside(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+    pub fn upload_overlapped(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
         if data.is_empty() {

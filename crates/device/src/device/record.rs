@@ -180,7 +180,7 @@ pub struct Placement {
 pub enum Mode {
     /// Commands run.
     Watch,
-    /// Commands do not run and buffers have no memory: shows what a step would do.
+    /// Commands do not run and buffers do not have memory: shows what a step would do.
     DryRun,
     /// Commands do not run. Without a placement, freed memory is reused with the rules of the pool.
     Capture(Option<Placement>),
@@ -203,7 +203,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns true if a handle of a dry-run buffer, which has no memory, still exists.
+    /// Returns true if a handle of a dry-run buffer, which does not have memory, still exists.
     pub fn is_kept(&self) -> bool {
         self.buffers.iter().any(|buffer| buffer.upgrade().is_some())
     }
@@ -339,7 +339,7 @@ impl Recorder {
         self.here(|s| s.captures()).unwrap_or(false)
     }
 
-    /// Rejects access to memory that another thread's capture allocated: it has no contents yet, and the capture may reuse it.
+    /// Rejects access to memory that another thread's capture allocated: it does not have contents yet, and the capture may reuse it.
     ///
     /// # Errors
     /// `Unsupported` for such a buffer.
@@ -352,7 +352,7 @@ impl Recorder {
         let Some(state) = state.as_ref().filter(|s| s.captures() && s.thread != here) else { return Ok(()) };
         match buffers.any(|b| b.whole().serial().is_some_and(|(number, _)| number == state.number)) {
             true => Err(Error::unsupported(
-                "capture: a buffer of a step that another thread is capturing has no content yet; use it after the capture and a replay",
+                "capture: a buffer of a step that another thread is capturing does not have content yet; use it after the capture and a replay",
             )),
             false => Ok(()),
         }
@@ -445,7 +445,7 @@ pub(crate) enum Place {
     At(Buffer, Option<usize>),
     /// No memory.
     Nowhere,
-    /// The plan has no place for the allocation.
+    /// The plan does not contain the allocation.
     Unplanned,
 }
 
@@ -530,7 +530,7 @@ impl Device {
         ))
     }
 
-    /// Returns true if this thread's step is a dry run. Its buffers have no memory, so nothing that outlives the step may keep one.
+    /// Returns true if this thread's step is a dry run. Its buffers do not have memory, so nothing that outlives the step may keep one.
     pub fn is_dry_run(&self) -> bool {
         self.recorder().here(|s| matches!(s.mode, Mode::DryRun)).unwrap_or(false)
     }

@@ -144,7 +144,8 @@ pub fn ids(mut get: impl FnMut(Uint, *mut Ptr, *mut Uint) -> Int) -> Vec<Ptr> {
 fn open_vendor(name: &str) -> Result<Vec<Platform>, String> {
     type GetPlatforms = unsafe extern "C" fn(Uint, *mut Ptr, *mut Uint) -> Int;
     let table = open(name)?;
-    let address = table.clGetExtensionFunctionAddress.ok_or("has no clGetExtensionFunctionAddress")?;
+    let address =
+        table.clGetExtensionFunctionAddress.ok_or("does not have a clGetExtensionFunctionAddress")?;
     let symbol = CString::new("clIcdGetPlatformIDsKHR").map_err(|e| e.to_string())?;
     // SAFETY: a NUL-terminated name; the driver answers with null or the function of cl_khr_icd.
     let get: Option<GetPlatforms> = unsafe { std::mem::transmute(address(symbol.as_ptr())) };

@@ -33,7 +33,7 @@ pub fn check(call: &str, what: impl FnOnce() -> String, code: Int) -> Result<()>
 /// Returns the function, or an error that names the function that this driver lacks.
 pub fn need<F>(function: Option<F>, name: &str) -> Result<F> {
     function.ok_or_else(|| {
-        Error::unsupported(format!("this OpenCL library has no {name}; it predates OpenCL 1.2"))
+        Error::unsupported(format!("this OpenCL library does not have {name}; it predates OpenCL 1.2"))
     })
 }
 

@@ -27,10 +27,10 @@ pub struct OpenClDriver {
 }
 
 /// Number of running copies from and to host memory above which finished ones are searched for.
-const MOST_COPIES: usize = 16;
+const MAX_COPIES: usize = 16;
 
 /// Maximum number of bytes that one command fills.
-const MOST_FILLED: usize = 1 << 30;
+const MAX_FILLED: usize = 1 << 30;
 
 impl OpenClDriver {
     /// Opens a device: one context, an in-order compute queue and a copy queue. With `profiling`, launches can be timed. Queues created for profiling
@@ -82,7 +82,7 @@ impl OpenClDriver {
     fn keep_until_done(&self, event: &Event, memory: &Arc<SharedMemory>) {
         let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.push((event.clone(), Arc::clone(memory)));
-        let many = copies.len() > MOST_COPIES;
+        let many = copies.len() > MAX_COPIES;
         drop(copies);
         // Frees the memory of copies that no caller waits for.
         if many {
@@ -389,7 +389,7 @@ impl Driver for OpenClDriver {
         let fill = need(self.table().clEnqueueFillBuffer, "clEnqueueFillBuffer")?;
         let (q, to) = (self.shared.queue(queue), cl_memory(to)?);
         // A single fill of 16 GB never completed with NVIDIA's driver (580).
-        let most = MOST_FILLED / pattern.len().max(1) * pattern.len();
+        let most = MAX_FILLED / pattern.len().max(1) * pattern.len();
         for start in (offset..offset + bytes).step_by(most) {
             let bytes = most.min(offset + bytes - start);
             let mut event = std::ptr::null_mut();

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 type Seen = (TransferKind, QueueKind, u64, Event);
 
 /// Maximum number of kept transfers: a profile that is never stopped must not exhaust memory.
-const MOST: usize = 1 << 20;
+const MAX_TRANSFERS: usize = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct Transfers {
@@ -32,7 +32,7 @@ impl Transfers {
     pub fn note(&self, kind: TransferKind, queue: QueueKind, bytes: usize, event: impl FnOnce() -> Event) {
         if self.is_on() {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if seen.len() < MOST {
+            if seen.len() < MAX_TRANSFERS {
                 seen.push((kind, queue, bytes as u64, event()));
             }
         }

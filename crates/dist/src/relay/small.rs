@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum bytes of a vector that is exchanged by messages and summed on the host.
-pub(super) const SMALL: usize = 32 << 10;
+pub(super) const MAX_HOST_SUM_BYTES: usize = 32 << 10;
 /// Duration of polling for the end of a copy before the host sleeps, if it has enough cores: about two pieces of a long vector.
 pub(super) const AWAKE: Duration = Duration::from_micros(500);
 /// Number of vectors that may be on their way to the device while the next one is written.
@@ -88,7 +88,7 @@ pub(super) struct Small {
 impl Small {
     /// Allocates memory for one rank and measures the methods. `awake` allows polling methods if there are enough cores.
     pub fn new(device: &Device, awake: bool) -> Result<Self> {
-        let host = device.pin(&Arc::new(SharedMemory::new((1 + SLOTS) * SMALL)?));
+        let host = device.pin(&Arc::new(SharedMemory::new((1 + SLOTS) * MAX_HOST_SUM_BYTES)?));
         let (busy, times) = (std::array::from_fn(|_| None), Vec::new());
         let mut small = Self { device: device.clone(), host, busy, next: 0, read: 0, write: 0, times };
         small.measure(awake)?;
@@ -128,7 +128,7 @@ impl Small {
             self.device.flush()?;
             self.device.wait(&busy)?;
         }
-        let at = (1 + slot) * SMALL;
+        let at = (1 + slot) * MAX_HOST_SUM_BYTES;
         self.host.memory().write(at, data)?;
         // The command is submitted together with the next one in the queue: a separate flush takes as long as the copy.
         let there = self.device.upload_from((&self.host, at), (x.storage(), start(x)), data.len())?;

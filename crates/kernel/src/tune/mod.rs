@@ -12,7 +12,7 @@ mod store;
 pub use model::{Constant, Model};
 pub use proof::take_crash;
 pub use quarantine::{Quarantine, Suspect};
-pub use search::{Outcome, REPEATS, Trial, search};
+pub use search::{REPEATS, SearchOutcome, Trial, search};
 pub use space::{Recording, Tuning, combinations, covering};
 pub use store::{Measurement, Origin, Record, Store};
 

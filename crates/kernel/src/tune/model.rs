@@ -112,7 +112,7 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Returns the regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 if there is none.
+    /// Returns the regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 without any.
     pub fn regret(&self) -> f64 {
         self.regret_of(&(self.estimates)())
     }
@@ -141,7 +141,7 @@ impl Observation<'_> {
 const CHOICE: f64 = 2.0;
 
 /// Largest factor by which a fit may change a constant. Constants that no observation depends on stay near their value.
-const MOST: f64 = 1000.0;
+const MAX_CONSTANT_CHANGE: f64 = 1000.0;
 /// Step sizes (factors) of the coordinate descent, from coarse to fine.
 const FACTORS: [f64; 7] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02];
 /// Largest number of passes over all constants with one step size.
@@ -205,7 +205,7 @@ fn improve(
         for by in [factor, 1.0 / factor] {
             let mut tried = values.clone();
             tried[i] *= by;
-            if !(1.0 / MOST..=MOST).contains(&(tried[i] / first[i])) {
+            if !(1.0 / MAX_CONSTANT_CHANGE..=MAX_CONSTANT_CHANGE).contains(&(tried[i] / first[i])) {
                 continue;
             }
             let now = cost(&tried);
@@ -247,8 +247,8 @@ mod tests {
         assert!(LINE.known(&device(DeviceKind::Gpu)).1.iter().all(|o| *o == Origin::Default));
     }
 
-    /// The second algorithm's formula has no launch constant and cannot fit. Least squares of logarithms alone would make it look slower than the
-    /// first from half the true crossover size.
+    /// The second algorithm's formula does not have a launch constant and cannot fit. Least squares of logarithms alone would make it look slower
+    /// than the first from half the true crossover size.
     #[test]
     fn a_formula_that_does_not_fit_does_not_cost_choices() {
         let device = &device(DeviceKind::Gpu);

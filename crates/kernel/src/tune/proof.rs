@@ -17,7 +17,7 @@ const UNFINISHED: &str = "it did not come back from the test before its first us
 /// Number of consecutive processes that died during the self-test after which the variant counts as hanging.
 const AVOIDED: u32 = 2;
 /// Time limit of a self-test, including compilation. A test takes milliseconds, so a longer one counts as a hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Tuning {
     /// Returns true if a kernel may be used on the device: it runs there, no self-test of it failed, and `NETCL_DISABLE` does not list it.
@@ -59,7 +59,7 @@ impl Tuning {
         let before = self.ended_in_test(kernel);
         self.hold(kernel, UNFINISHED, before + 1);
         let hangs = || self.hold(kernel, UNFINISHED, AVOIDED.max(before + 1));
-        let outcome = device.outside_capture(|| watched(kernel.name, PATIENCE, hangs, test));
+        let outcome = device.outside_capture(|| watched(kernel.name, TEST_TIMEOUT, hangs, test));
         match &outcome {
             Ok(()) => self.release(kernel),
             Err(e) => self.retire(device, kernel, &format!("the test before its first use: {}", e.message())),

@@ -19,7 +19,7 @@ pub struct Trial<'a> {
 
 /// Outcome of a search.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum SearchOutcome {
     /// The candidates were measured and the record was stored.
     Tuned(Record),
     /// The time budget was used up before the first measurement.
@@ -44,11 +44,11 @@ pub fn search(
     bucket: u64,
     trial: &mut Trial<'_>,
     budget: Duration,
-) -> Result<Outcome> {
+) -> Result<SearchOutcome> {
     let started = Instant::now();
     let tuning = Tuning::of(device);
     let candidates = tuning.candidates(kernel);
-    let Some(default) = candidates.first().cloned() else { return Ok(Outcome::OutOfBudget) };
+    let Some(default) = candidates.first().cloned() else { return Ok(SearchOutcome::OutOfBudget) };
     tuning.try_out(kernel, bucket, Some(default.clone()));
     let expected = match (trial.output)() {
         Ok(expected) => expected,
@@ -70,12 +70,12 @@ pub fn search(
     tuning.try_out(kernel, bucket, None);
     let text = tuning.text(kernel);
     let Some(record) = conclude((kernel, bucket, text), &trial.case, default, measurements) else {
-        return Ok(Outcome::OutOfBudget);
+        return Ok(SearchOutcome::OutOfBudget);
     };
     tuning.store().put(record.clone())?;
     // Discard the parameters that were resolved before the result was stored.
     tuning.try_out(kernel, bucket, None);
-    Ok(Outcome::Tuned(record))
+    Ok(SearchOutcome::Tuned(record))
 }
 
 fn measure(

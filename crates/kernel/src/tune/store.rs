@@ -67,7 +67,7 @@ const SHIPPED: &str = include_str!("shipped.json");
 const RESULTS: &str = "tuning results";
 
 /// Speedups below this are measurement noise: the default is exported instead.
-const WORTH: f64 = 1.03;
+const MIN_SPEEDUP: f64 = 1.03;
 
 /// Origin of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -238,7 +238,7 @@ impl Store {
             Err(e) => return Err(Error::io("reading", path, &e)),
         };
         let mut mine = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let gains = |r: &Record| r.speedup >= WORTH && r.chosen != r.default;
+        let gains = |r: &Record| r.speedup >= MIN_SPEEDUP && r.chosen != r.default;
         for record in &mut mine.records {
             record.measurements.clear();
             if !gains(record) {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const RANK_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of the vectors.
 const SIZES: [usize; 7] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30];
 
@@ -109,7 +109,7 @@ struct Measured {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(launcher) = launched(&|name| std::env::var(name).ok()) {
         let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
-        let group = Mpi::join(Some(&launcher), library.as_deref(), PATIENCE)?;
+        let group = Mpi::join(Some(&launcher), library.as_deref(), RANK_TIMEOUT)?;
         let device = args.devices.get(launcher.local_rank % args.devices.len().max(1));
         let about = (group.size(), group.transport().name());
         let measured = rank(args, &group, device.map(String::as_str), context);
@@ -118,7 +118,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let n = if args.devices.is_empty() { usize::from(args.ranks) } else { args.devices.len() };
     let names: Vec<Option<String>> = (0..n).map(|i| args.devices.get(i).cloned()).collect();
-    let mut groups = local(n, PATIENCE);
+    let mut groups = local(n, RANK_TIMEOUT);
     let about = (n, groups.first().map_or(String::new(), |group| group.transport().name()));
     let lines = std::thread::scope(|scope| {
         let start = |(group, name): (Group, Option<String>)| {

@@ -79,7 +79,7 @@ const MODELS: [Shape; 3] = [
     Shape { batch: 4, heads: 32, kv_heads: 32, tokens: 4096, size: 128 },
     Shape { batch: 4, heads: 32, kv_heads: 8, tokens: 4096, size: 128 },
 ];
-const SMALL: [Shape; 2] = [
+const SMALL_SHAPES: [Shape; 2] = [
     Shape { batch: 1, heads: 6, kv_heads: 6, tokens: 256, size: 64 },
     Shape { batch: 1, heads: 4, kv_heads: 4, tokens: 512, size: 64 },
 ];
@@ -142,7 +142,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let small = bench.device.capabilities().is_cpu();
     let named = args.explain.as_deref().filter(|shapes| !shapes.is_empty());
     let shapes = match named.unwrap_or(&args.shapes) {
-        [] if small => &SMALL[..],
+        [] if small => &SMALL_SHAPES[..],
         [] => &MODELS[..],
         given => given,
     };
@@ -270,7 +270,7 @@ impl Case {
         attention_qkv(&self.qkv, self.shape.heads, self.shape.kv_heads, self.options())
     }
 
-    /// Returns the choices among its algorithms: of the forward, and of the gradients from the forward's result. Queries, keys and values are parts
+    /// Returns the choices between its algorithms: of the forward, and of the gradients from the forward's result. Queries, keys and values are parts
     /// of `qkv`; gradients are separate tensors.
     pub fn choices(&self) -> Result<[Choice<'_>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = self.shape;

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Solves a problem with the named algorithm.
-pub type Run<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
+pub type SolveWith<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
 
-/// A choice among algorithms for one problem.
+/// A choice between algorithms for one problem.
 pub struct Choice<'a> {
     /// JSON description of the problem: an object.
     pub about: Value,
@@ -20,7 +20,7 @@ pub struct Choice<'a> {
     pub shown: [String; 2],
     /// Rows of the table.
     pub rows: Vec<Row>,
-    pub run: Run<'a>,
+    pub run: SolveWith<'a>,
 }
 
 impl Choice<'_> {
@@ -86,7 +86,7 @@ impl Choice<'_> {
         }
         // A single candidate needs only one sample.
         for _ in 0..if all.len() > 1 { samples } else { 1 } {
-            for (least, row, calls) in all.iter_mut().filter(|(least, ..)| *least <= LONG) {
+            for (least, row, calls) in all.iter_mut().filter(|(least, ..)| *least <= LONG_CALL_MICROSECONDS) {
                 if let Ok(micros) = timed(row, *calls) {
                     *least = least.min(micros / *calls as f64);
                 }
@@ -99,7 +99,7 @@ impl Choice<'_> {
 /// Timed samples of each row.
 const SAMPLES: usize = 5;
 /// Microseconds of a call from which one call per sample suffices, because launch overhead is negligible.
-const LONG: f64 = 200e3;
+const LONG_CALL_MICROSECONDS: f64 = 200e3;
 
 /// Quality of the choices so far.
 pub struct Regrets {

@@ -117,7 +117,7 @@ const RESNET50: [[usize; 5]; 23] = [
     [512, 3, 1, 512, 7],
 ];
 /// Two convolutions of ResNet-18 on 32 × 32 pixels.
-const SMALL: [[usize; 5]; 2] = [[64, 3, 1, 64, 32], [256, 3, 1, 256, 8]];
+const SMALL_CONVOLUTIONS: [[usize; 5]; 2] = [[64, 3, 1, 64, 32], [256, 3, 1, 256, 8]];
 
 fn layer(batch: usize, [o, taps, stride, c, side]: [usize; 5]) -> Shape {
     let options = Conv2dOptions::default().stride(stride).padding((taps - 1) / 2);
@@ -127,7 +127,9 @@ fn layer(batch: usize, [o, taps, stride, c, side]: [usize; 5]) -> Shape {
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let shapes = match args.shapes.is_empty() {
         false => args.shapes.clone(),
-        true if bench.device.capabilities().is_cpu() => SMALL.map(|l| layer(args.batch.min(64), l)).to_vec(),
+        true if bench.device.capabilities().is_cpu() => {
+            SMALL_CONVOLUTIONS.map(|l| layer(args.batch.min(64), l)).to_vec()
+        }
         true => RESNET50.map(|l| layer(args.batch, l)).to_vec(),
     };
     let mut ratios = Vec::new();

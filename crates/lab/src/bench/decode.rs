@@ -148,7 +148,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let device = devices.first().cloned().ok_or_else(|| Error::internal("the list of devices is empty"))?;
     let ceilings = crate::profile::ceilings(&device, args.dtype.unwrap_or(DType::F16))?
-        .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?;
+        .ok_or_else(|| Error::internal("only a simulated device has measured ceilings"))?;
     let read_gbps = read_speed(&device)?;
     let mut printer = Printer::new(args.json);
     printer.ceilings(&device, &ceilings)?;

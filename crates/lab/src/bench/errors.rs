@@ -5,7 +5,7 @@ use super::{Setup, gemm, ops};
 use crate::out;
 use netcl::prelude::*;
 use netcl::tensor::array::Array;
-use netcl::tensor::suite::{Accuracy, Errors, Gradients};
+use netcl::tensor::suite::{Accuracy, Errors, ReferenceGradients};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -119,7 +119,7 @@ fn backward(
     setup: &mut Setup,
     name: &str,
     mut request: Value,
-    ours: &Gradients,
+    ours: &ReferenceGradients,
 ) -> Result<()> {
     let f32s = |a: &Array| -> Input { (a.data.iter().map(|v| *v as f32).collect(), a.shape.dims().to_vec()) };
     let (dy, shape) = f32s(&ours.dy);

@@ -63,7 +63,7 @@ const TREES: [(&str, &[Input], Tree); 12] = [
 /// Timed rows and columns: 128 MiB in f32, which exceeds caches.
 const SHAPE: [usize; 2] = [32_768, 1024];
 /// Rows and columns that are compared with the tree in f64.
-const SMALL: [usize; 2] = [37, 1024];
+const REFERENCE_SHAPE: [usize; 2] = [37, 1024];
 
 /// Returns the names of the expressions that a filter selects: all for `fuse`, one for `fuse:softmax`.
 pub fn named(filter: Option<&str>) -> Vec<&'static str> {
@@ -119,7 +119,7 @@ impl Case {
 /// # Errors
 /// `Internal` with the wrong value.
 fn check(device: &Device, dtype: DType, name: &str) -> Result<()> {
-    let case = Case::new(device, dtype, name, SMALL)?;
+    let case = Case::new(device, dtype, name, REFERENCE_SHAPE)?;
     let arrays = |inputs: &[Tensor]| -> Result<Vec<Array>> {
         let array = |x: &Tensor| -> Result<Array> {
             let wide = x.to_dtype(DType::F32)?.to_vec()?;
@@ -230,7 +230,7 @@ pub fn run(bench: &mut Bench, names: &[&str]) -> Result<()> {
             let copy = captured(&device, || no_grad(|| x.mul_scalar(1.0)).map(drop))?;
             let moved = (2 * x.count() * dtype.size()) as u64;
             let (mut run, mut copy) = (|| run.replay(), || copy.replay());
-            bench.measure_beside(line, Some(request), (&mut run, CALLS), (&mut copy, moved))?;
+            bench.compare_with_copy(line, Some(request), (&mut run, CALLS), (&mut copy, moved))?;
         }
     }
     Ok(())

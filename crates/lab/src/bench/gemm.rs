@@ -137,7 +137,7 @@ impl Operands {
         })
     }
 
-    /// Returns the choice among its algorithms.
+    /// Returns the choice between its algorithms.
     pub fn choice(&self) -> Result<Choice<'_>> {
         let ([m, n, k], layout) = (self.size, self.layout.as_str());
         Ok(Choice {

@@ -35,7 +35,7 @@ pub fn run(path: &Path, asked: &Asked<'_>) -> Result<Vec<Speed>> {
     command.args(["-p", &number(asked.prompt), "-n", &number(asked.tokens), "-r", &number(asked.rounds)]);
     let mut out = speeds(&lines(path, command.args(asked.more))?);
     let several: Vec<usize> = asked.batches.iter().copied().filter(|batch| *batch > 1).collect();
-    let batched = beside(path);
+    let batched = batched_program(path);
     if let (Some(most), true) = (several.iter().max(), batched.exists()) {
         let mut command = Command::new(&batched);
         command.arg("-m").arg(asked.model).args(["-ngl", "99", "--output-format", "jsonl", "-npp", "1"]);
@@ -51,7 +51,7 @@ pub fn run(path: &Path, asked: &Asked<'_>) -> Result<Vec<Speed>> {
 }
 
 /// Returns the program for batches in the same folder.
-fn beside(path: &Path) -> PathBuf {
+fn batched_program(path: &Path) -> PathBuf {
     let extension = path.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
     path.with_file_name(format!("llama-batched-bench{extension}"))
 }
@@ -106,8 +106,8 @@ mod tests {
             speeds(&lines),
             [speed(("pp", 1), 900.5), speed(("tg", 1), 70.25), speed(("tg", 8), 300.0)]
         );
-        assert_eq!(beside(Path::new("/a/llama-bench")), Path::new("/a/llama-batched-bench"));
-        assert_eq!(beside(Path::new("b/llama-bench.exe")), Path::new("b/llama-batched-bench.exe"));
+        assert_eq!(batched_program(Path::new("/a/llama-bench")), Path::new("/a/llama-batched-bench"));
+        assert_eq!(batched_program(Path::new("b/llama-bench.exe")), Path::new("b/llama-batched-bench.exe"));
     }
 
     #[cfg(unix)]

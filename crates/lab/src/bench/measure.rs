@@ -9,7 +9,7 @@ use std::time::Instant;
 pub struct Times {
     pub median_ms: f64,
     /// The median time of the work timed in turn for comparison.
-    pub beside_ms: Option<f64>,
+    pub reference_ms: Option<f64>,
     /// The peer's name, and its median.
     pub peer: Option<(String, f64)>,
     /// The implementation that the peer chose, if it has several.
@@ -76,7 +76,7 @@ impl Rounds {
             }
         }
         times.median_ms = median(&mut ours);
-        times.beside_ms = beside.map(|_| median(&mut others_ms));
+        times.reference_ms = beside.map(|_| median(&mut others_ms));
         if let Some((_, ms)) = &mut times.peer {
             *ms = median(&mut theirs);
         }

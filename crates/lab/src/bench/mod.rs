@@ -186,7 +186,7 @@ impl Bench {
             )));
         }
         let ceilings = crate::profile::ceilings(&device, dtype)?
-            .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?;
+            .ok_or_else(|| Error::internal("only a simulated device has measured ceilings"))?;
         let mut printer = Printer::new(json);
         printer.ceilings(&device, &ceilings)?;
         Ok(Self {
@@ -226,7 +226,7 @@ impl Bench {
 
     /// Does the same for `calls` calls at once, in turn with `calls` calls of something that moves a known number of bytes: the share is relative to
     /// its rate.
-    fn measure_beside(
+    fn compare_with_copy(
         &mut self,
         mut line: Line,
         request: Option<serde_json::Value>,
@@ -236,13 +236,13 @@ impl Bench {
         let peer = self.peer.as_mut().zip(request);
         let mut times = self.rounds.measure(&self.device, run, peer, Some(beside))?;
         times.median_ms /= calls as f64;
-        times.beside_ms = times.beside_ms.map(|ms| ms / calls as f64);
+        times.reference_ms = times.reference_ms.map(|ms| ms / calls as f64);
         if let Some(ms) = times.called_ms {
             line.extra.insert("peer_called_ms".into(), ms.into());
             line.extra.insert("called_ratio".into(), (ms / times.median_ms).into());
         }
         let before = self.ceilings;
-        if let Some(ms) = times.beside_ms.filter(|ms| *ms > 0.0) {
+        if let Some(ms) = times.reference_ms.filter(|ms| *ms > 0.0) {
             self.ceilings.gbps = bytes as f64 / ms * 1e-6;
             line.extra.insert("copy_gbps".into(), self.ceilings.gbps.into());
         }

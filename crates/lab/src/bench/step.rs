@@ -49,8 +49,8 @@ fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> 
         let dot =
             |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
         let cosine = dot(got, expected) / (dot(got, got) * dot(expected, expected)).sqrt();
-        let alike = cosine >= LEAST_COSINE;
-        return (!alike).then(|| format!("the cosine between them is {cosine:.3}, expected {LEAST_COSINE}"));
+        let alike = cosine >= MIN_COSINE;
+        return (!alike).then(|| format!("the cosine between them is {cosine:.3}, expected {MIN_COSINE}"));
     }
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
     // The result of each layer is rounded to the storage type, with a bias in one direction: errors add up like a random walk.
@@ -68,7 +68,7 @@ fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> 
 }
 
 /// Minimum cosine between the logits of a mixture of experts computed in two ways; for other weights it is near zero.
-const LEAST_COSINE: f64 = 0.8;
+const MIN_COSINE: f64 = 0.8;
 
 /// Number of new tokens to check.
 const CHECKED: usize = 12;
@@ -79,8 +79,8 @@ pub fn bytes_of_weights(model: &Decoder) -> u64 {
     (params.count() * params.dtype().size() + params.block_bytes()) as u64
 }
 
-/// Returns the bytes that a step of `texts` texts must read: every weight except the tables, of which it reads one row per text; of experts, those
-/// that this many tokens can choose; and the keys and values of `seen` tokens of each text.
+/// Returns the bytes that a step of `texts` texts must read: every weight, and the keys and values of `seen` tokens of each text. It reads one row
+/// of the tables per text, and only the experts that this many tokens can choose.
 pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     let (config, size) = (model.config(), model.params().dtype().size());
     let DecoderConfig { vocab, width, .. } = *config;

@@ -93,7 +93,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             width: size.width.unwrap_or(config.width),
             context: size.context.unwrap_or(config.context),
             family: args.family.clone().unwrap_or(config.family),
-            // As in the peer's model.
+            // The same as in the peer's model.
             bias: true,
             ..config
         };
@@ -174,10 +174,10 @@ fn case(
 
 /// Learning rate of the timed steps.
 const RATE: f64 = 1e-3;
-/// Learning rate that suits a model of [`SMALL`] layers and width.
+/// Learning rate that suits a model of [`SMALL_MODEL`] layers and width.
 const GENTLE: f64 = 1e-4;
 /// Layers and width of such a model.
-const SMALL: (usize, usize) = (4, 128);
+const SMALL_MODEL: (usize, usize) = (4, 128);
 /// Number of checked steps.
 const CHECKED: usize = 4;
 
@@ -186,7 +186,8 @@ const CHECKED: usize = 4;
 /// and deeper models. It also rises over the steps, as in training.
 fn gentle(model: &DecoderConfig, step: usize) -> f64 {
     let part = |small: usize, size: usize| (small as f64 / size as f64).min(1.0);
-    GENTLE * part(SMALL.0, model.layers) * part(SMALL.1, model.width) * (step + 1) as f64 / CHECKED as f64
+    GENTLE * part(SMALL_MODEL.0, model.layers) * part(SMALL_MODEL.1, model.width) * (step + 1) as f64
+        / CHECKED as f64
 }
 
 /// Trains a few steps on one batch before anything is timed, and checks their losses; if steps may be replayed from a graph, another model does the
@@ -325,9 +326,9 @@ impl Steps {
 }
 
 /// Steps before [`step_seconds`] measures, which compile and capture.
-const WARM: usize = 4;
+const WARMUP_STEPS: usize = 4;
 /// Maximum number of measured steps, and of seconds.
-const MEASURED: (usize, f64) = (20, 5.0);
+const MAX_STEPS_AND_SECONDS: (usize, f64) = (20, 5.0);
 
 /// Returns the seconds of a training step of one batch of `config` with its update: the median of some.
 pub fn step_seconds(device: &Device, model: &DecoderConfig, config: &TrainConfig) -> Result<f64> {
@@ -335,12 +336,14 @@ pub fn step_seconds(device: &Device, model: &DecoderConfig, config: &TrainConfig
     MemoryPlan::of(&step, model, device.capabilities()).check(device)?;
     let how = (config.graph, config.recompute);
     let mut steps = Steps::new(device, model, config.batch, config.dtype, how)?;
-    for _ in 0..WARM {
+    for _ in 0..WARMUP_STEPS {
         steps.run()?;
     }
     device.finish()?;
     let (begun, mut times) = (Instant::now(), Vec::new());
-    while times.is_empty() || times.len() < MEASURED.0 && begun.elapsed().as_secs_f64() < MEASURED.1 {
+    while times.is_empty()
+        || times.len() < MAX_STEPS_AND_SECONDS.0 && begun.elapsed().as_secs_f64() < MAX_STEPS_AND_SECONDS.1
+    {
         let started = Instant::now();
         steps.run()?;
         device.finish()?;

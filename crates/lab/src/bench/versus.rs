@@ -70,11 +70,11 @@ fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<
 }
 
 /// Minimum number of rounds for medians, of three samples each.
-const LEAST_ROUNDS: usize = 2;
+const MIN_ROUNDS: usize = 2;
 
 /// Returns the requested rounds, or more: a median of fewer samples would be that of an outlier and its neighbor.
 fn rounds(asked: usize, sample_ms: f64) -> Rounds {
-    Rounds { count: asked.max(LEAST_ROUNDS), sample_ms }
+    Rounds { count: asked.max(MIN_ROUNDS), sample_ms }
 }
 
 /// Returns the largest difference of two results, relative to the largest element.
@@ -216,7 +216,7 @@ mod tests {
         let mut times = vec![1.0; samples];
         times[0] = 100.0;
         assert_eq!(median(&mut times), 1.0);
-        assert_eq!([rounds(0, 1.0).count, rounds(5, 1.0).count], [LEAST_ROUNDS, 5]);
+        assert_eq!([rounds(0, 1.0).count, rounds(5, 1.0).count], [MIN_ROUNDS, 5]);
     }
 
     #[test]

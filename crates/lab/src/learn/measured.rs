@@ -16,7 +16,7 @@ pub struct Measured<'a> {
 }
 
 /// The result of a step's run.
-pub struct Run {
+pub struct StepRun {
     pub seconds: f64,
     pub checked: Option<Checked>,
     /// The limiting resource, if the device is modeled.
@@ -47,7 +47,7 @@ impl<'a> Measured<'a> {
         let found = match dtype {
             DType::F32 => ceiling::measure(self.device)?,
             dtype => profile::ceilings(self.device, dtype)?
-                .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?,
+                .ok_or_else(|| Error::internal("only a simulated device has measured ceilings"))?,
         };
         self.device.finish()?;
         self.device.release_cached_memory();
@@ -56,7 +56,7 @@ impl<'a> Measured<'a> {
     }
 
     /// Runs a step, compares its result with f64, and times it.
-    pub fn run(&self, step: &'static Step, problem: &Problem) -> Result<Run> {
+    pub fn run(&self, step: &'static Step, problem: &Problem) -> Result<StepRun> {
         let operands = self.operands(step, problem)?;
         let mut details = Vec::new();
         let output = if step.launches.is_empty() {
@@ -79,7 +79,7 @@ impl<'a> Measured<'a> {
             self.launch(step, problem, &operands)
         };
         let times = self.rounds.measure(self.device, &mut again, None, None)?;
-        Ok(Run { seconds: times.median_ms * 1e-3, checked: Some(checked), bound_by: None, details })
+        Ok(StepRun { seconds: times.median_ms * 1e-3, checked: Some(checked), bound_by: None, details })
     }
 
     fn operands(&self, step: &Step, problem: &Problem) -> Result<Operands> {

@@ -10,7 +10,7 @@ use crate::out;
 use crate::table::Table;
 use crate::{bench, sim};
 use aethercl::machine::human_ns;
-use measured::{Measured, Run};
+use measured::{Measured, StepRun};
 use netcl::device::{Capabilities, counted};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
@@ -124,7 +124,7 @@ struct Lesson<'a> {
 struct Ran {
     number: usize,
     step: &'static Step,
-    run: Run,
+    run: StepRun,
     flops: f64,
     bytes: f64,
     ceilings: Ceilings,

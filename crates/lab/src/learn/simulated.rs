@@ -1,10 +1,10 @@
 //! A step on the simulated GPU: run with all checks, compared, and its time modeled.
 
-use super::measured::{Run, number};
+use super::measured::{StepRun, number};
 use super::problem::Problem;
 use super::steps::{Arg, Grid, Launch, Step, side};
 use crate::sim::report::Report;
-use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Options};
+use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, MachineOptions};
 use aethercl::model::Profile;
 use aethercl::{Access, Checks, Includes, LaunchOptions, NdRange, Program, Source};
 use netcl::device::Capabilities;
@@ -56,7 +56,7 @@ impl Simulated {
     }
 
     /// Runs a step with all checks and compares its result with f64; its time comes from the model.
-    pub fn run(&self, step: &'static Step, problem: &Problem) -> Result<Run> {
+    pub fn run(&self, step: &'static Step, problem: &Problem) -> Result<StepRun> {
         let mut machine = Machine::open(self, step, problem)?;
         let (mut ns, mut slowest, mut bound_by, mut details) = (0, 0, None, Vec::new());
         for launch in step.launches {
@@ -81,7 +81,7 @@ impl Simulated {
                 Some(problem.check(&mut read).map_err(|e| e.context(step.file))?)
             }
         };
-        Ok(Run { seconds: ns as f64 * 1e-9, checked, bound_by, details })
+        Ok(StepRun { seconds: ns as f64 * 1e-9, checked, bound_by, details })
     }
 }
 
@@ -103,7 +103,8 @@ impl<'a> Machine<'a> {
         let text = step.kernel.text(&defines);
         let program = Program::build(&Source { name: step.file, text: &text }, "", &Includes::none())
             .map_err(|e| Error::build(format!("{} does not build\n{}", step.file, e.log.trim_end())))?;
-        let mut gpu = Gpu::new(on.profile.clone(), Options { count_all: true, ..Options::default() });
+        let mut gpu =
+            Gpu::new(on.profile.clone(), MachineOptions { count_all: true, ..MachineOptions::default() });
         let queue = gpu.open_queue().map_err(failed)?;
         let mut place = |tag: &str, values: &[u8]| {
             let bytes = values.len() as u64;

@@ -2,7 +2,7 @@
 
 use super::content::{Init, init, whole};
 use super::number::Number;
-use aethercl::image::{Channel, Format, Image, Order, Sampler};
+use aethercl::image::{Channel, ChannelOrder, Format, Image, Sampler};
 use aethercl::types::ImageKind;
 use netcl::device::did_you_mean;
 
@@ -19,16 +19,16 @@ pub struct ImageArg {
     pub read: bool,
 }
 
-const ORDERS: [(&str, Order); 9] = [
-    ("r", Order::R),
-    ("a", Order::A),
-    ("rg", Order::Rg),
-    ("ra", Order::Ra),
-    ("rgba", Order::Rgba),
-    ("bgra", Order::Bgra),
-    ("argb", Order::Argb),
-    ("intensity", Order::Intensity),
-    ("luminance", Order::Luminance),
+const ORDERS: [(&str, ChannelOrder); 9] = [
+    ("r", ChannelOrder::R),
+    ("a", ChannelOrder::A),
+    ("rg", ChannelOrder::Rg),
+    ("ra", ChannelOrder::Ra),
+    ("rgba", ChannelOrder::Rgba),
+    ("bgra", ChannelOrder::Bgra),
+    ("argb", ChannelOrder::Argb),
+    ("intensity", ChannelOrder::Intensity),
+    ("luminance", ChannelOrder::Luminance),
 ];
 
 /// Names of channels, and the numbers that store them in memory.
@@ -84,7 +84,7 @@ pub fn image(text: &str) -> Result<ImageArg, String> {
     let order = named("channels", order, ORDERS.into_iter())?;
     let channel = named("type of channels", channel, CHANNELS.into_iter().map(|(name, c, _)| (name, c)))?;
     let format = Format::of(order.code(), channel.code())
-        .ok_or("OpenCL has no format with these channels and this type")?;
+        .ok_or("OpenCL does not have a format with these channels and this type")?;
     let one = |n: &str| {
         whole(n).and_then(|n| if n == 0 { Err("an image without texels".into()) } else { Ok(n as u64) })
     };

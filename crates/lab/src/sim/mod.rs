@@ -13,7 +13,7 @@ mod times;
 
 use crate::out;
 use aethercl::Checks;
-use aethercl::machine::{Narrator, Options, TraceLevel};
+use aethercl::machine::{MachineOptions, Narrator, TraceLevel};
 use netcl::device::{check_writable, counted};
 use netcl::prelude::*;
 pub(crate) use session::profile;
@@ -80,12 +80,12 @@ pub fn run(args: &Args) -> Result<()> {
         Action::Run(a) => {
             a.trace.as_deref().map_or(Ok(()), check_writable)?;
             a.html.as_deref().map_or(Ok(()), check_writable)?;
-            let options = Options {
+            let options = MachineOptions {
                 timeline: a.trace.is_some(),
                 narrator: Narrator::new(a.trace_level, Some(Box::new(out::note))),
                 count_all: true,
                 journal: a.html.is_some(),
-                ..Options::default()
+                ..MachineOptions::default()
             };
             let session = Session::open(&a.launch, &a.check, options)?;
             let report = session
@@ -103,7 +103,8 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn check(a: &CheckArgs) -> Result<()> {
-    let session = Session::open(&a.launch, &a.check, Options { count_none: true, ..Options::default() })?;
+    let session =
+        Session::open(&a.launch, &a.check, MachineOptions { count_none: true, ..MachineOptions::default() })?;
     if a.launch.global.is_none() && a.launch.args.is_empty() {
         let kernels = session.program.kernels().len();
         if a.launch.json {

@@ -10,7 +10,7 @@ use std::path::Path;
 /// If the file cannot be written.
 pub fn write(path: &Path, title: &str, device: Device, summary: &Summary) -> Result<()> {
     let mut report =
-        report::Report { title: title.into(), devices: vec![device], ..report::Report::default() };
+        report::RunReport { title: title.into(), devices: vec![device], ..report::RunReport::default() };
     summary.copy_to(&mut report);
     let json = serde_json::to_string(&report).map_err(|e| Error::format(e.to_string()))?;
     std::fs::write(path, report::page(&json)).map_err(|e| Error::io("writing", path, &e))

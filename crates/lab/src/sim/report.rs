@@ -4,7 +4,7 @@ use super::arg::KernelArg;
 use super::number::Number;
 use crate::out;
 use aethercl::counters::Counters;
-use aethercl::machine::{Completion, Outcome, human_ns};
+use aethercl::machine::{CommandOutcome, Completion, human_ns};
 use aethercl::model::{Bound, Profile};
 use aethercl::report::{self, Summary};
 use netcl::device::counted;
@@ -79,7 +79,7 @@ impl BufferReport {
 
 impl Report {
     pub fn new(kernel: &str, profile: &Profile, completion: &Completion) -> Self {
-        let none = Outcome::default();
+        let none = CommandOutcome::default();
         let outcome = completion.outcome.as_ref().unwrap_or(&none);
         let counters = outcome.done.counters.clone();
         let time = outcome.estimate.as_ref().zip(counters.as_ref()).map(|(e, c)| TimeReport {

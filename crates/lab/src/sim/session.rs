@@ -6,7 +6,7 @@ use super::number::Number;
 use super::report::{BufferReport, Report};
 use super::{fit, npy, page};
 use crate::out;
-use aethercl::machine::{Binding, Completion, Fence, Gpu, GpuError, KernelLaunch, Options};
+use aethercl::machine::{Binding, Completion, Fence, Gpu, GpuError, KernelLaunch, MachineOptions};
 use aethercl::model::Profile;
 use aethercl::{
     Access, ArgInfo, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source,
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// The build log; a check or a profile that does not exist.
-    pub fn open(args: &'a LaunchArgs, check: &str, options: Options) -> Result<Self> {
+    pub fn open(args: &'a LaunchArgs, check: &str, options: MachineOptions) -> Result<Self> {
         let checks = Checks::parse(check).map_err(|e| Error::format(format!("--check: {e}")))?;
         let profile = profile(&args.profile)?;
         let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("reading", &args.file, &e))?;

@@ -6,7 +6,7 @@ use super::session::{LaunchArgs, Launched, Session};
 use crate::bench::measure::median;
 use crate::out;
 use crate::table::Table;
-use aethercl::machine::{Binding, Options};
+use aethercl::machine::{Binding, MachineOptions};
 use aethercl::model::spearman;
 use clap::Parser;
 use netcl::device::driver::{Access, Arg, Driver, KernelHandle, Memory, QueueKind, Range};
@@ -152,13 +152,15 @@ fn parse(path: &Path, text: &str, profile: &str) -> Result<Vec<Line>> {
 }
 
 fn row(args: &TimesArgs, launch: &LaunchArgs, device: Option<&Timed<'_>>) -> Result<Row> {
-    let options = Options { count_all: true, ..Options::default() };
+    let options = MachineOptions { count_all: true, ..MachineOptions::default() };
     // A kernel that accesses memory outside its buffers may crash a device's driver.
     let mut session = Session::open(launch, "bounds", options)?;
     let launched = session.launch((args.sample > 0).then_some(args.sample), false)?;
     let outcome = launched.done.outcome.as_ref().map_err(|e| Error::launch(e.to_string()))?;
-    let estimate =
-        outcome.estimate.as_ref().ok_or_else(|| Error::internal("the launch has no modeled time"))?;
+    let estimate = outcome
+        .estimate
+        .as_ref()
+        .ok_or_else(|| Error::internal("the launch does not have a modeled time"))?;
     if let Some(finding) = outcome.done.findings.first() {
         return Err(Error::launch(format!("it is not timed, because a check found:\n{finding}")));
     }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::out;
 use crate::table::Table;
 use netcl::device::{MatmulPrecision, check_writable};
-use netcl::kernel::tune::{Origin, Outcome, Params, REPEATS, Record, Trial, Tuning, search};
+use netcl::kernel::tune::{Origin, Params, REPEATS, Record, SearchOutcome, Trial, Tuning, search};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
 use netcl::tensor::suite::BenchCase;
@@ -162,7 +162,7 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
 const COMPOSED: [&str; 2] = ["linear_cross_entropy", "feed_forward"];
 
 /// Maximum share of the remaining time for a minimal comparison: one run of two candidates, and the repetitions.
-const SHARE: u32 = 4;
+const MIN_COMPARISON_SHARE: u32 = 4;
 
 struct Session<'a> {
     args: &'a Args,
@@ -200,7 +200,7 @@ impl Session<'_> {
                 continue;
             }
             let left = self.args.budget.saturating_sub(self.started.elapsed());
-            if least * SHARE > left {
+            if least * MIN_COMPARISON_SHARE > left {
                 self.skipped += 1;
                 continue;
             }
@@ -217,7 +217,7 @@ impl Session<'_> {
                 tolerance: TOLERANCE,
             };
             match search(&self.device, kernel, bucket, &mut trial, left)? {
-                Outcome::Tuned(record) => {
+                SearchOutcome::Tuned(record) => {
                     records.push(record);
                     let record = over_all(records)?;
                     if records.len() > 1 {
@@ -226,7 +226,7 @@ impl Session<'_> {
                     }
                     show(&record, Origin::Tuned, self.args.json)?;
                 }
-                Outcome::OutOfBudget => self.skipped += 1,
+                SearchOutcome::OutOfBudget => self.skipped += 1,
             }
         }
         Ok(())

@@ -21,8 +21,8 @@ const SEED: u64 = 0x6d6f_6465;
 const SAMPLE_MS: f64 = 1.0;
 const SAMPLES: usize = 3;
 /// Minimum number of problems of a kind, regardless of the budget, and the maximum.
-const LEAST: usize = 6;
-const MOST: usize = 400;
+const MIN_PROBLEMS: usize = 6;
+const MAX_PROBLEMS: usize = 400;
 
 /// Kind of timed problems.
 #[derive(Clone, Copy, Debug)]
@@ -112,13 +112,13 @@ fn quality(all: &[Observation<'_>]) -> [f64; 3] {
 /// Returns the products to time, in their order: `[m, n, k]` and layout.
 fn products(device: &Device, dtype: DType) -> Vec<([usize; 3], &'static str)> {
     let most = if device.capabilities().is_cpu() { 3e8 } else { 1e11 };
-    gemm::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64)
+    gemm::regret::drawn_up_to(most, MAX_PROBLEMS, SEED ^ dtype.code() as u64)
 }
 
 /// Returns the attentions to time, each forward and backward, and whether they are causal.
 fn attentions(device: &Device, dtype: DType) -> Vec<(Shape, bool)> {
     let most = if device.capabilities().is_cpu() { 1 << 27 } else { 1 << 38 };
-    attention::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64)
+    attention::regret::drawn_up_to(most, MAX_PROBLEMS, SEED ^ dtype.code() as u64)
 }
 
 /// Times products until `until`.
@@ -130,7 +130,7 @@ fn time_products<'a>(
 ) -> Result<Vec<Timed<'a>>> {
     let mut all = Vec::new();
     for (size, layout) in products(device, dtype) {
-        if all.len() >= LEAST && Instant::now() > until {
+        if all.len() >= MIN_PROBLEMS && Instant::now() > until {
             break;
         }
         let product = Operands::random(device, size, layout, dtype)?;
@@ -150,7 +150,7 @@ fn time_attentions<'a>(
 ) -> Result<Vec<Timed<'a>>> {
     let mut all = Vec::new();
     for (shape, causal) in attentions(device, dtype) {
-        if all.len() >= 2 * LEAST && Instant::now() > until {
+        if all.len() >= 2 * MIN_PROBLEMS && Instant::now() > until {
             break;
         }
         let case = Case::new(device, shape, causal, dtype)?;

@@ -60,7 +60,7 @@ impl<'a> Conversation<'a> {
     /// Returns an empty conversation with an optional system message.
     ///
     /// # Errors
-    /// `Format` if the model has no chat template or no tokenizer.
+    /// `Format` if the model lacks a chat template or a tokenizer.
     pub fn new(model: &'a LoadedModel, system: Option<&str>) -> Result<Self> {
         let (template, tokenizer) = (model.template()?, model.tokenizer()?);
         let prompts = Prompts::new(tokenizer, model.begins_conversations())?;

@@ -245,7 +245,7 @@ fn warn(place: &dyn std::fmt::Display, json: &Value, left: &[&str]) {
 mod tests {
     use super::*;
     use crate::gguf::{Meta, Plan};
-    use crate::model::{self, Mix, Options, Source, Target};
+    use crate::model::{self, Mix, OutputFormat, Source, WriteOptions};
     use crate::tokenizer::Tokenizer;
 
     fn of(text: &str) -> Result<Usual> {
@@ -314,7 +314,7 @@ mod tests {
         config["eos_token_id"] = serde_json::json!([1, 9]);
         write("config.json", &config.to_string());
         let convert = |from: &Path, to: &Path, target| {
-            let options = Options { mix: Mix::named("f32").unwrap(), importance: None };
+            let options = WriteOptions { mix: Mix::named("f32").unwrap(), importance: None };
             model::convert(&Source::open(from).unwrap(), to, target, &options, &mut |_| Ok(())).unwrap();
         };
         for text in [
@@ -328,8 +328,8 @@ mod tests {
             r#"{"eos_token_id": [2, -1], "min_length": 4}"#,
         ] {
             write(NAME, text);
-            convert(&folder, &file, Target::Gguf);
-            convert(&file, &back, Target::Folder);
+            convert(&folder, &file, OutputFormat::Gguf);
+            convert(&file, &back, OutputFormat::Folder);
             let expected = of_folder(&folder).unwrap();
             assert_eq!(of_gguf(&Gguf::open(&file).unwrap()).unwrap(), expected, "{text}");
             assert_eq!(of_folder(&back).unwrap(), expected, "{text}");

@@ -239,7 +239,7 @@ fn an_engine_takes_no_more_than_it_may() {
 }
 
 /// The same form as the model's file.
-fn needs_of(random: &RandomModel, model: &LoadedModel) -> Needs {
+fn needs_of(random: &RandomModel, model: &LoadedModel) -> MemoryPlan {
     let mut bytes = std::collections::HashMap::new();
     for (name, parts) in random.config().shapes().filter_map(|shape| {
         let blocks = model.decoder().params().blocks(&shape.name)?;
@@ -247,7 +247,7 @@ fn needs_of(random: &RandomModel, model: &LoadedModel) -> Needs {
     }) {
         bytes.insert(name, parts);
     }
-    Needs::new(random.config().clone(), model.dtype(), &bytes)
+    MemoryPlan::new(random.config().clone(), model.dtype(), &bytes)
 }
 
 #[test]

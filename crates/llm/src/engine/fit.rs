@@ -1,17 +1,17 @@
 //! Memory plan before allocation: the context length, and the distribution of layers over devices.
 
-use super::needs::Needs;
+use super::memory_plan::MemoryPlan;
 use netcl_device::{Capabilities, available_memory, counted, human};
 use netcl_model::decoder::Span;
-use netcl_tensor::ops::decode_step::Text;
+use netcl_tensor::ops::decode_step::WeightPath;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::ops::Range;
 
 /// Minimum context length if none was requested and the model supports more.
-const LEAST: usize = 256;
+const MIN_CONTEXT: usize = 256;
 
 /// Context length for distributing layers if none was requested: a longer one would move layers to later devices.
-const DIVIDED: usize = 4096;
+const DEFAULT_SPLIT_CONTEXT: usize = 4096;
 
 /// Returns true if a device uses host memory.
 pub(super) fn is_on_host(device: &Capabilities) -> bool {
@@ -61,7 +61,7 @@ impl Place {
             available: available(device),
             shared: shared(device),
             memory: devices.iter().position(|other| is_shared(other, device)).unwrap_or(i),
-            one_launch: Text::Ring.is_for(device),
+            one_launch: WeightPath::Ring.is_for(device),
             copies_experts: !device.is_cpu() && device.sm() < Some(80),
         };
         devices.iter().enumerate().map(place).collect()
@@ -87,14 +87,14 @@ impl Division {
 
 /// Memory plan of a model on devices.
 pub struct Fit<'a> {
-    needs: &'a Needs,
+    needs: &'a MemoryPlan,
     places: &'a [Place],
     dtype: DType,
 }
 
 impl<'a> Fit<'a> {
     /// Returns the plan with the storage type of the model's needs.
-    pub fn new(needs: &'a Needs, places: &'a [Place]) -> Self {
+    pub fn new(needs: &'a MemoryPlan, places: &'a [Place]) -> Self {
         Self { needs, places, dtype: needs.dtype() }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Fit<'a> {
                 "a context of {tokens} tokens: expected 1 to {own}, the model's context"
             )));
         }
-        let enough = |most: &usize| *most >= context.unwrap_or(own.min(LEAST));
+        let enough = |most: &usize| *most >= context.unwrap_or(own.min(MIN_CONTEXT));
         let asked = asked.map(|layers| self.completed(layers)).transpose()?;
         let found = match &asked {
             Some(layers) => self.longest_with(layers).filter(enough).map(|most| (layers.clone(), most)),
@@ -216,12 +216,14 @@ impl<'a> Fit<'a> {
     /// uses that of the model, or at least 4096 tokens, or as much as fits on all places.
     fn fewest(&self, context: Option<usize>) -> Option<(Vec<usize>, usize)> {
         let own = self.needs.config().context;
-        let wanted = context.unwrap_or(own.min(DIVIDED));
+        let wanted = context.unwrap_or(own.min(DEFAULT_SPLIT_CONTEXT));
         let count = self.places.len();
         let places = (1..=count).find(|places| self.filled(*places, wanted).is_some());
         let tokens = match places {
             Some(_) => wanted,
-            None => self.longest_on(count).filter(|most| context.is_none() && *most >= own.min(LEAST))?,
+            None => {
+                self.longest_on(count).filter(|most| context.is_none() && *most >= own.min(MIN_CONTEXT))?
+            }
         };
         let layers = self.filled(places.unwrap_or(count), tokens)?;
         let most = self.longest_with(&layers)?;
@@ -250,7 +252,7 @@ impl<'a> Fit<'a> {
     }
 
     /// Describes the required, available and possible amounts of each place.
-    fn told(&self, tokens: usize, asked: Option<&[usize]>) -> String {
+    fn describe(&self, tokens: usize, asked: Option<&[usize]>) -> String {
         let mut start = 0;
         let mut taken = Vec::new();
         let mut all = Vec::new();
@@ -294,7 +296,7 @@ impl<'a> Fit<'a> {
             Some(format!("{kind}-c {}", most.min(tokens)))
         };
         let mut all: Vec<String> = std::iter::once(self.dtype).chain(narrow).filter_map(fits).collect();
-        if asked.is_some() && self.longest().is_some_and(|most| most >= tokens.min(LEAST)) {
+        if asked.is_some() && self.longest().is_some_and(|most| most >= tokens.min(MIN_CONTEXT)) {
             all.push("without --layers".into());
         }
         let advice = match all.is_empty() {
@@ -311,7 +313,7 @@ impl<'a> Fit<'a> {
             self.dtype,
             human(cache),
             human(work),
-            self.told(tokens, asked)
+            self.describe(tokens, asked)
         ))
     }
 }

@@ -4,7 +4,7 @@ use netcl_model::decoder::{DecoderConfig, Sizes};
 use std::collections::HashMap;
 
 /// Eight layers of about 1.3 MB in f32.
-fn needs(tied: bool) -> Needs {
+fn needs(tied: bool) -> MemoryPlan {
     let sizes = Sizes {
         layers: 8,
         heads: 4,
@@ -15,7 +15,7 @@ fn needs(tied: bool) -> Needs {
         ..Sizes::default()
     };
     let config = DecoderConfig { tied, ..DecoderConfig::of("llama", &sizes).unwrap() };
-    Needs::new(config, DType::F32, &HashMap::new())
+    MemoryPlan::new(config, DType::F32, &HashMap::new())
 }
 
 fn place(id: &str, available: u64, memory: usize) -> Place {
@@ -23,7 +23,7 @@ fn place(id: &str, available: u64, memory: usize) -> Place {
 }
 
 /// Returns the memory of a device with these layers.
-fn taken(needs: &Needs, layers: Range<usize>, tokens: usize) -> u64 {
+fn taken(needs: &MemoryPlan, layers: Range<usize>, tokens: usize) -> u64 {
     Fit::new(needs, &[]).taken(&place("any", 0, 0), layers, tokens)
 }
 
@@ -69,13 +69,13 @@ fn weights_are_those_of_the_layers() {
     assert_eq!(a + b, tied.weights() + table);
     // Quantized matrices count with their size in the file, also as a copy.
     let name = "model.embed_tokens.weight".to_owned();
-    let blocks = Needs::new(tied.config().clone(), DType::F32, &HashMap::from([(name, 1000)]));
+    let blocks = MemoryPlan::new(tied.config().clone(), DType::F32, &HashMap::from([(name, 1000)]));
     assert_eq!(blocks.weights(), tied.weights() - table + 1000);
     let [a, b] = [0..3, 3..8].map(|layers| blocks.weights_of(layers, DType::F32));
     assert_eq!(a + b, blocks.weights() + 1000);
     // Prompts multiply by a dense copy of the largest matrix in a layer.
     let [up, down] = ["gate_up", "down"].map(|map| (format!("model.layers.2.mlp.{map}_proj.weight"), 4096));
-    let maps = Needs::new(tied.config().clone(), DType::F32, &HashMap::from([up, down]));
+    let maps = MemoryPlan::new(tied.config().clone(), DType::F32, &HashMap::from([up, down]));
     assert_eq!(maps.weights(), tied.weights() - 3 * 4 * 128 * 640 + 2 * 4096);
     assert!(
         maps.work(100) >= tied.work(100) + 2 * 4 * 128 * 640 - maps.rounding_of(&(0..8), 100, DType::F32)
@@ -100,10 +100,10 @@ fn devices_are_filled_in_their_order() {
     // permits.
     let asked = divide(&[gpu(much), cpu.clone()], Some(8192)).unwrap();
     assert!(asked.layers[0] < 8 && asked.layers[1] > 0 && asked.context == 8192, "{asked:?}");
-    let five = divide(&[gpu(first(5, DIVIDED)), cpu.clone()], None).unwrap();
-    assert_eq!(five, Division { layers: vec![5, 3], context: DIVIDED });
-    let five = divide(&[gpu(first(5, DIVIDED + 100)), cpu.clone()], None).unwrap();
-    assert_eq!(five, Division { layers: vec![5, 3], context: DIVIDED + 100 });
+    let five = divide(&[gpu(first(5, DEFAULT_SPLIT_CONTEXT)), cpu.clone()], None).unwrap();
+    assert_eq!(five, Division { layers: vec![5, 3], context: DEFAULT_SPLIT_CONTEXT });
+    let five = divide(&[gpu(first(5, DEFAULT_SPLIT_CONTEXT + 100)), cpu.clone()], None).unwrap();
+    assert_eq!(five, Division { layers: vec![5, 3], context: DEFAULT_SPLIT_CONTEXT + 100 });
     // The head is never without a layer.
     let short = divide(&[gpu(first(8, 300) - 1), cpu.clone()], Some(300)).unwrap();
     assert_eq!(short.layers, [7, 1]);
@@ -154,7 +154,7 @@ fn layers_of_a_user_are_kept_or_refused() {
 fn copies_as_rows_are_counted_where_there_are_some() {
     let sizes = Sizes { layers: 2, heads: 2, width: 64, vocab: 100, context: 64, ..Sizes::default() };
     let of = |family: &str| {
-        let needs = Needs::new(DecoderConfig::of(family, &sizes).unwrap(), DType::F16, &HashMap::new());
+        let needs = MemoryPlan::new(DecoderConfig::of(family, &sizes).unwrap(), DType::F16, &HashMap::new());
         let places = [false, true].map(|one_launch| Place { one_launch, ..place("gpu:0", 0, 0) });
         let fit = Fit::new(&needs, &places);
         let [without, with] = [0, 1].map(|at| fit.taken(&places[at], 0..2, 64));

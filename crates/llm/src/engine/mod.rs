@@ -8,7 +8,7 @@ mod batch;
 mod chat;
 mod defaults;
 mod fit;
-mod needs;
+mod memory_plan;
 mod pooling;
 mod prompt;
 mod random;
@@ -16,16 +16,16 @@ mod session;
 mod weights;
 
 pub use batch::{
-    Engine, EngineOptions, Event, Job, Load, Logprobs, MOST_DRAFTED, RequestId, Speculation, StepCost, Usage,
+    Engine, EngineOptions, Event, Job, Load, Logprobs, MAX_DRAFTED, RequestId, Speculation, StepCost, Usage,
 };
 pub use chat::{Conversation, Role};
 pub use fit::{Division, Fit, Place, available};
-pub use needs::Needs;
+pub use memory_plan::MemoryPlan;
 pub use netcl_model::decoder::CacheType;
 pub use prompt::{Prompts, Talk, is_longer};
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
-use crate::model::adapter::{Adapters, Beside, open_all};
+use crate::model::adapter::{AdapterProduct, Adapters, open_all};
 use crate::model::{Origin, Pooling};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
@@ -80,7 +80,7 @@ pub struct LoadedModel {
     path: PathBuf,
     /// Context length in the files.
     trained_context: usize,
-    needs: Needs,
+    needs: MemoryPlan,
 }
 
 impl LoadedModel {
@@ -133,7 +133,7 @@ impl LoadedModel {
         let shorter = DecoderConfig { context: division.context, ..needs.config().clone() };
         let blocks = weights.blocks(&spans, &quantised, options.activations, progress).map_err(place)?;
         let mut decoder = Decoder::divided(&spans, shorter, needs.dtype(), None, blocks).map_err(place)?;
-        for (name, Beside { rank, a, b }) in &products(&adapters, &quantised) {
+        for (name, AdapterProduct { rank, a, b }) in &products(&adapters, &quantised) {
             decoder.add_low_rank(name, *rank, a, b)?;
         }
         weights.load(&decoder, &adapters, progress).map_err(place)?;
@@ -146,7 +146,7 @@ impl LoadedModel {
     ///
     /// # Errors
     /// Errors of [`open`](Self::open) except for memory.
-    pub fn needs(path: &Path, options: Options<'_>) -> Result<Needs> {
+    pub fn needs(path: &Path, options: Options<'_>) -> Result<MemoryPlan> {
         let weights = Weights::open(path)?;
         let quantised = if options.dequantise { Ok(Vec::new()) } else { weights.quantised() };
         let none = Adapters::new(weights.config(), &[])?;
@@ -202,7 +202,10 @@ impl LoadedModel {
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
-            Error::format(format!("{} has no {what}, so the prompt cannot be tokenized", self.path.display()))
+            Error::format(format!(
+                "{} does not have {what}, so the prompt cannot be tokenized",
+                self.path.display()
+            ))
         })
     }
 
@@ -248,7 +251,7 @@ impl LoadedModel {
     /// Returns an empty session.
     ///
     /// # Errors
-    /// Device errors, and an error if the model has no tokenizer.
+    /// Device errors, and an error if the model does not have a tokenizer.
     pub fn session(&self) -> Result<Session<'_>> {
         Session::new(self)
     }
@@ -256,7 +259,7 @@ impl LoadedModel {
     /// Returns the ids that start a text without a prompt: the tokenizer's prefix, or a new line, or its replacement.
     ///
     /// # Errors
-    /// `Format` if the model has no tokenizer.
+    /// `Format` if the model does not have a tokenizer.
     pub fn beginning(&self) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
         let bos = tokenizer.bos().filter(|bos| {
@@ -276,7 +279,7 @@ impl LoadedModel {
 }
 
 /// Returns the distribution of a model's layers over devices.
-fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Division> {
+fn divided(needs: &MemoryPlan, devices: &[Device], options: Options<'_>) -> Result<Division> {
     if devices.is_empty() {
         return Err(Error::format("a model needs at least one device"));
     }
@@ -287,17 +290,17 @@ fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Di
 /// Returns the adapter products of matrices that stay quantized, by parameter name.
 fn products(
     adapters: &Adapters,
-    quantised: &[(ParamShape, Vec<weights::Part<'_>>)],
-) -> Vec<(String, Beside)> {
+    quantised: &[(ParamShape, Vec<weights::TensorPart<'_>>)],
+) -> Vec<(String, AdapterProduct)> {
     let base = adapters.base();
     let names = base.family.names;
     let (embedding, head) =
         (format!("{}{}.weight", names.prefix, names.embedding), format!("{}.weight", names.head));
     let mut out = Vec::new();
     for (shape, _) in quantised {
-        out.extend(adapters.beside(shape).map(|beside| (shape.name.clone(), beside)));
+        out.extend(adapters.combined_product(shape).map(|beside| (shape.name.clone(), beside)));
         if shape.name == embedding && base.tied {
-            out.extend(adapters.beside_head(shape).map(|beside| (head.clone(), beside)));
+            out.extend(adapters.combined_head_product(shape).map(|beside| (head.clone(), beside)));
         }
     }
     out

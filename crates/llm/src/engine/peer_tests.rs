@@ -1,7 +1,7 @@
 //! Loads files written here in llama.cpp. Logits must match, and the greedy text must be the same except where two tokens are equally likely.
 
 use super::*;
-use crate::model::{Mix, Options as Writing, Source, Target, convert};
+use crate::model::{Mix, OutputFormat, Source, WriteOptions as Writing, convert};
 use netcl_model::model::Continuation;
 use netcl_test_data::needs_data;
 use serde_json::Value;
@@ -53,7 +53,7 @@ fn theirs(
 fn written(folder: &Path, to: &Path, mix: &str) {
     let source = Source::open(folder).unwrap();
     let options = Writing { mix: Mix::named(mix).unwrap(), importance: None };
-    convert(&source, to, Target::Gguf, &options, &mut |_| Ok(())).unwrap();
+    convert(&source, to, OutputFormat::Gguf, &options, &mut |_| Ok(())).unwrap();
 }
 
 fn opened(path: &Path, activations: Activations) -> LoadedModel {
@@ -116,8 +116,8 @@ fn llama_cpp_goes_on_in_the_same_way() {
     }
 }
 
-/// A model with the standard settings of its kind, where llama.cpp supports no others: the factor of Gemma's scores, its rotary bases, and Phi-3's
-/// rotary factors for short texts, which llama.cpp selects by the length of its context.
+/// A model with the standard settings of its kind, where llama.cpp supports no others. These are the factor of Gemma's scores, its rotary bases,
+/// and Phi-3's rotary factors for short texts. llama.cpp selects the latter by the length of its context.
 fn as_they_are_made(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();

@@ -30,7 +30,7 @@ impl LoadedModel {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{self, Mix, Source, Target};
+    use crate::model::{self, Mix, OutputFormat, Source};
     use serde_json::{Value, json};
     use std::path::Path;
 
@@ -44,8 +44,8 @@ mod tests {
         dir
     }
 
-    fn converted(from: &Path, to: &Path, target: Target) {
-        let options = model::Options { mix: Mix::named("f32").unwrap(), importance: None };
+    fn converted(from: &Path, to: &Path, target: OutputFormat) {
+        let options = model::WriteOptions { mix: Mix::named("f32").unwrap(), importance: None };
         model::convert(&Source::open(from).unwrap(), to, target, &options, &mut |_| Ok(())).unwrap();
     }
 
@@ -76,8 +76,8 @@ mod tests {
             }
             let expected: Vec<f32> = serde_json::from_value(row["vector"].clone()).unwrap();
             let (file, back) = (dir.path().join("m.gguf"), dir.path().join("back"));
-            converted(dir.path(), &file, Target::Gguf);
-            converted(&file, &back, Target::Folder);
+            converted(dir.path(), &file, OutputFormat::Gguf);
+            converted(&file, &back, OutputFormat::Folder);
             for path in [dir.path(), &file, &back] {
                 let model = super::super::tests::open(path, &device, super::super::tests::EXACT).unwrap();
                 let found = model.embed(&ids).unwrap();

@@ -1,7 +1,7 @@
 //! A model with random weights on a device.
 
-use super::needs::Needs;
-use super::weights::{Matrix, Part, Stack, maps, matrices};
+use super::memory_plan::MemoryPlan;
+use super::weights::{Matrix, Stack, TensorPart, maps, matrices};
 use super::{LoadedModel, Loading, Options, divided};
 use crate::model::RandomModel;
 use crate::sampler::Sampling;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 impl LoadedModel {
     /// Creates a model with random weights on one or several devices, with the storage of a model loaded from a file of its type: quantized matrices
-    /// as blocks, others generated on the device. It has no tokenizer. `progress` is called for every quantized parameter and may abort.
+    /// as blocks, others generated on the device. It does not have a tokenizer. `progress` is called for every quantized parameter and may abort.
     ///
     /// # Errors
     /// `Memory` with the required, available and possible amounts; errors of `progress`.
@@ -46,11 +46,11 @@ impl LoadedModel {
         };
         let mut quantised: HashMap<String, u64> = HashMap::new();
         for (shape, parts) in &maps {
-            let size = |part: &Part<'_>| part.format.size(part.tensor.file_dims.iter().product());
+            let size = |part: &TensorPart<'_>| part.format.size(part.tensor.file_dims.iter().product());
             let bytes = parts.iter().map(|part| size(part).unwrap_or(0) as u64).sum();
             quantised.insert(shape.name.clone(), bytes);
         }
-        let needs = Needs::new(config.clone(), dtype, &quantised);
+        let needs = MemoryPlan::new(config.clone(), dtype, &quantised);
         let division = divided(&needs, devices.as_ref(), options)?;
         let (spans, context) = (division.spans(devices.as_ref()), division.context);
         let (total, mut done) = (config.parameters() as u64, 0);
@@ -86,13 +86,13 @@ impl LoadedModel {
 fn blocks_of(
     model: &mut RandomModel,
     device: &Device,
-    parts: &[Part<'_>],
+    parts: &[TensorPart<'_>],
     activations: Activations,
 ) -> Result<Vec<Blocks>> {
     let (mut made, mut bytes) = (Vec::new(), HashMap::new());
     for run in parts.chunk_by(|a, b| a.format == b.format) {
         let mut stack = Stack::default();
-        for Part { tensor, of, at, format } in run {
+        for TensorPart { tensor, of, at, format } in run {
             let dims = tensor.file_dims.as_slice().try_into();
             let dims = dims.map_err(|_| Error::internal("a map that does not have two axes"))?;
             let whole = match bytes.entry(*of) {

@@ -323,7 +323,7 @@ fn what_cannot_be_is_said() {
     let loaded = open(&model, &device, Options { context: Some(64), ..Options::default() }).unwrap();
     assert_eq!(loaded.context(), 64);
     let none = loaded.tokenizer().map(drop).unwrap_err();
-    assert!(none.message().contains("has no tokenizer.json"), "{none}");
+    assert!(none.message().contains("does not have a tokenizer.json"), "{none}");
     let none = loaded.template().map(drop).unwrap_err();
     assert!(none.message().contains("no chat template"), "{none}");
     let stopped =

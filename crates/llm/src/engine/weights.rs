@@ -1,7 +1,7 @@
 //! Loads the weights of a file to a device, one parameter at a time, so that the host never holds all of them.
 
 use super::Loading;
-use super::needs::Needs;
+use super::memory_plan::MemoryPlan;
 use crate::model::adapter::Adapters;
 use crate::model::{Change, Placed, Source};
 use netcl_model::checkpoint::{FileDtype, TensorView, WeightFiles};
@@ -98,7 +98,7 @@ impl Weights {
     }
 
     /// Returns the matrices that kernels read in the format of a GGUF file, and the parts of each parameter.
-    pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<Part<'_>>)>> {
+    pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<TensorPart<'_>>)>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
         let place = |name: &str| places.get(name).copied();
         maps(&source.config, &source.placed, place, |of| source.format(&source.placed[of]))
@@ -108,9 +108,9 @@ impl Weights {
     pub fn needs(
         &self,
         dtype: Option<DType>,
-        quantised: &[(ParamShape, Vec<Part<'_>>)],
+        quantised: &[(ParamShape, Vec<TensorPart<'_>>)],
         adapters: &Adapters,
-    ) -> Result<Needs> {
+    ) -> Result<MemoryPlan> {
         let dtype = dtype.map_or_else(|| self.dtype(), Ok)?;
         let mut bytes: HashMap<String, u64> = HashMap::new();
         for (shape, parts) in quantised {
@@ -118,18 +118,19 @@ impl Weights {
             bytes.insert(shape.name.clone(), all.map(|size| size.unwrap_or(0) as u64).sum());
         }
         for (shape, _) in quantised {
-            let elements = adapters.beside(shape).map_or(0, |beside| beside.a.len() + beside.b.len());
+            let elements =
+                adapters.combined_product(shape).map_or(0, |beside| beside.a.len() + beside.b.len());
             *bytes.entry(shape.name.clone()).or_default() += (elements * dtype.size()) as u64;
         }
         let kept = quantised.iter().map(|(shape, _)| shape.name.clone()).collect();
-        Ok(Needs::new(adapters.config(&kept), dtype, &bytes))
+        Ok(MemoryPlan::new(adapters.config(&kept), dtype, &bytes))
     }
 
     /// Copies those matrices unchanged to the devices of their layers.
     pub fn blocks(
         &self,
         spans: &[Span],
-        quantised: &[(ParamShape, Vec<Part<'_>>)],
+        quantised: &[(ParamShape, Vec<TensorPart<'_>>)],
         activations: Option<Activations>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<BTreeMap<String, Vec<Blocks>>> {
@@ -306,7 +307,7 @@ impl Stored<'_> {
 
 /// A tensor of a GGUF file, or one of its equal parts for experts.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct TensorPart<'a> {
     pub tensor: &'a Placed,
     /// Index of the tensor.
     pub of: usize,
@@ -322,16 +323,16 @@ pub(super) fn maps<'a>(
     placed: &'a [Placed],
     place: impl Fn(&str) -> Option<(usize, usize)>,
     format: impl Fn(usize) -> Result<&'static Format>,
-) -> Result<Vec<(ParamShape, Vec<Part<'a>>)>> {
+) -> Result<Vec<(ParamShape, Vec<TensorPart<'a>>)>> {
     let mut out = Vec::new();
     for shape in config.shapes().filter(|shape| shape.takes_blocks(config)) {
         let places = shape.pieces.iter().map(|(name, _)| place(name));
         let Some(places) = places.collect::<Option<Vec<_>>>() else { continue };
         let mut parts = Vec::with_capacity(places.len());
         for (of, at) in places {
-            parts.push(Part { tensor: &placed[of], of, at, format: format(of)? });
+            parts.push(TensorPart { tensor: &placed[of], of, at, format: format(of)? });
         }
-        let whole = parts.iter().all(|Part { tensor, format, .. }| {
+        let whole = parts.iter().all(|TensorPart { tensor, format, .. }| {
             // Rows stay whole: only their order may change.
             let ordered = match tensor.change {
                 Change::None => tensor.files.len() == 1 || shape.of_experts(),
@@ -353,11 +354,11 @@ pub(super) fn maps<'a>(
 fn blocks_of(
     device: &Device,
     source: &Source,
-    parts: &[Part<'_>],
+    parts: &[TensorPart<'_>],
     activations: Activations,
 ) -> Result<Blocks> {
     let mut all = Stack::default();
-    for Part { tensor, at, .. } in parts {
+    for TensorPart { tensor, at, .. } in parts {
         let stored = source.read(tensor)?;
         let [rows, columns] = tensor.file_dims.as_slice().try_into().map_err(|_| {
             Error::internal(format!(

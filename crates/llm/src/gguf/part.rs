@@ -22,10 +22,10 @@ pub(super) const ALIGNMENT: usize = 32;
 /// Key of the alignment.
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 /// Maximum number of keys: files have some dozens.
-const MOST_KEYS: usize = 1 << 16;
+const MAX_KEYS: usize = 1 << 16;
 /// Minimum bytes of a key and of a tensor in a file.
-const LEAST_KEY: usize = 13;
-const LEAST_TENSOR: usize = 32;
+const MIN_KEY: usize = 13;
+const MIN_TENSOR: usize = 32;
 
 /// Position of a key's name and value in the file.
 struct Key {
@@ -74,7 +74,7 @@ struct Entry {
 }
 
 /// A mapped file and its index.
-pub(super) struct Part {
+pub(super) struct MappedPart {
     pub path: PathBuf,
     map: MappedFile,
     keys: Vec<Key>,
@@ -84,7 +84,7 @@ pub(super) struct Part {
     pub alignment: usize,
 }
 
-impl Part {
+impl MappedPart {
     /// Reads the header. Every error names the file.
     pub fn open(path: &Path) -> Result<Self> {
         let map = MappedFile::open(path)?;
@@ -220,8 +220,8 @@ fn header(at: &mut Cursor<'_>) -> Result<(u32, usize, usize)> {
             Error::format(format!("a header of {n} {what}, but the file has room for at most {most}"))
         })
     };
-    let keys = bounded("keys", keys, (at.left() / LEAST_KEY).min(MOST_KEYS))?;
-    Ok((version, bounded("tensors", tensors, at.left() / LEAST_TENSOR)?, keys))
+    let keys = bounded("keys", keys, (at.left() / MIN_KEY).min(MAX_KEYS))?;
+    Ok((version, bounded("tensors", tensors, at.left() / MIN_TENSOR)?, keys))
 }
 
 /// Returns a string's place.

@@ -2,17 +2,17 @@
 //!
 //! The file is mapped. Every size in the header is compared with the size of the file before any allocation.
 
-use super::part::{Part, Tensor};
+use super::part::{MappedPart, Tensor};
 use super::value::{Kind, Value};
 use netcl_tensor::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of files of a split.
-const MOST_PARTS: usize = 9999;
+const MAX_PARTS: usize = 9999;
 
 /// Mapped files with parsed headers: metadata by name, tensors in order. The metadata are those of the first file.
 pub struct Gguf {
-    parts: Vec<Part>,
+    parts: Vec<MappedPart>,
     /// File and index of each tensor, in order.
     order: Vec<(u32, u32)>,
 }
@@ -24,7 +24,7 @@ impl Gguf {
     /// `Io` if a file is missing; `Format` for a damaged file, `Unsupported` for other versions and big-endian files. Errors name the file, and the
     /// key or tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let first = Part::open(path)?;
+        let first = MappedPart::open(path)?;
         let count = split_number(&first, "split.count")?.unwrap_or(1);
         let parts = if count > 1 { others(first, count)? } else { vec![first] };
         let mut order = Vec::with_capacity(parts.iter().map(|part| part.tensors().count()).sum());
@@ -81,7 +81,7 @@ impl Gguf {
 
     /// Returns all tensors in file order.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.parts.iter().flat_map(Part::tensors)
+        self.parts.iter().flat_map(MappedPart::tensors)
     }
 
     /// Returns the number of tensors.
@@ -250,7 +250,7 @@ impl Gguf {
     }
 }
 
-fn split_number(part: &Part, key: &str) -> Result<Option<usize>> {
+fn split_number(part: &MappedPart, key: &str) -> Result<Option<usize>> {
     let place = || format!("{}: {key}", part.path.display());
     match part.get(key).map_err(|e| e.context(part.path.display()))? {
         None => Ok(None),
@@ -260,10 +260,10 @@ fn split_number(part: &Part, key: &str) -> Result<Option<usize>> {
 }
 
 /// Opens all files of a split in order; one of them is already open.
-fn others(known: Part, count: usize) -> Result<Vec<Part>> {
+fn others(known: MappedPart, count: usize) -> Result<Vec<MappedPart>> {
     let wrong = |what: String| Error::format(format!("{}: {what}", known.path.display()));
-    if count > MOST_PARTS {
-        return Err(wrong(format!("split.count is {count}, expected at most {MOST_PARTS}")));
+    if count > MAX_PARTS {
+        return Err(wrong(format!("split.count is {count}, expected at most {MAX_PARTS}")));
     }
     let number = split_number(&known, "split.no")?.unwrap_or(0);
     let stem = known.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -282,7 +282,7 @@ fn others(known: Part, count: usize) -> Result<Vec<Part>> {
     for (i, path) in paths.iter().enumerate() {
         let part = match known.take_if(|_| i == number) {
             Some(part) => part,
-            None => Part::open(path)?,
+            None => MappedPart::open(path)?,
         };
         let found = (split_number(&part, "split.no")?, split_number(&part, "split.count")?);
         if found != (Some(i), Some(count)) {

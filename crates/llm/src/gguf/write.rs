@@ -2,7 +2,7 @@
 
 use super::part::{ALIGNMENT, ALIGNMENT_KEY, AXES};
 use super::value::Kind;
-use netcl_device::files::beside;
+use netcl_device::files::temporary_sibling;
 use netcl_tensor::quant::Format;
 use netcl_tensor::{Error, Result};
 use std::fs::{self, OpenOptions};
@@ -218,7 +218,7 @@ impl Plan {
         let alignment = self.alignment()?;
         let (header, _) = self.header(alignment)?;
         let fail = |e: io::Error| Error::io("writing", path, &e);
-        let aside = beside(path);
+        let aside = temporary_sibling(path);
         let mut put = || {
             let file = OpenOptions::new().write(true).create_new(true).open(&aside).map_err(fail)?;
             let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), bytes: 0 };

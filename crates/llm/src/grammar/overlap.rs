@@ -9,9 +9,9 @@ use llguidance::derivre::raw::ExprSet;
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of pairs of one derivative. Each takes about a microsecond.
-const MOST_PAIRS: u64 = 20_000;
+const MAX_PAIRS: u64 = 20_000;
 /// Maximum number of expressions that the estimate visits.
-const MOST_VISITS: usize = 4_000_000;
+const MAX_VISITS: usize = 4_000_000;
 
 /// The parser's numbers for the kinds of expressions used here; their names are not public.
 mod tag {
@@ -29,7 +29,7 @@ type Overlap = Vec<u64>;
 /// Returns true if each intersection in these expressions has derivatives of bounded cost.
 pub fn is_bounded(set: &ExprSet) -> bool {
     let mut known: HashMap<u32, Overlap> = HashMap::new();
-    let mut left = MOST_VISITS;
+    let mut left = MAX_VISITS;
     // Operands have lower ids than the expressions that use them.
     for id in 0..u32::try_from(set.len()).unwrap_or(u32::MAX) {
         let own = ExprRef::new(id);
@@ -41,7 +41,7 @@ pub fn is_bounded(set: &ExprSet) -> bool {
             let Some(one) = overlap(set, *operand, &known, &mut left) else { return false };
             all.iter_mut().zip(one).for_each(|(all, one)| *all = all.saturating_mul(one.max(1)));
         }
-        if all.iter().any(|pairs| *pairs > MOST_PAIRS) {
+        if all.iter().any(|pairs| *pairs > MAX_PAIRS) {
             return false;
         }
         known.insert(id, all);

@@ -336,7 +336,7 @@ fn read_scaling(keys: &Keys<'_>, context: usize, dims: usize) -> Result<Scaling>
             magnitude: yarn_magnitude.unwrap_or_else(|| Scaling::yarn_magnitude(factor, 1.0)),
         }),
         (kind, factor) => Err(Error::unsupported(format!(
-            "{}: {}.rope.scaling.type is {} with {}; supported are none, linear and yarn with a factor, and longrope with its tensors of factors",
+            "{}: {}.rope.scaling.type is {} with {}; supported types: none, linear and yarn with a factor, and longrope with its tensors of factors",
             keys.file.path().display(),
             keys.prefix,
             kind.unwrap_or("absent"),

@@ -8,7 +8,7 @@ use super::pooling::Pooling;
 use super::source::{Origin, Source};
 use super::tokens::{HUGGING_FACE, TEMPLATE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan, Planned};
-use netcl_device::files::{beside, replace};
+use netcl_device::files::{replace, temporary_sibling};
 use netcl_model::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned as FilePlanned, write_planned};
 use netcl_model::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling, sidecars};
 use netcl_tensor::quant::{self, Format};
@@ -88,7 +88,7 @@ impl Importance {
 
 /// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum OutputFormat {
     /// A GGUF file.
     Gguf,
     /// A folder in the Hugging Face layout.
@@ -96,7 +96,7 @@ pub enum Target {
 }
 
 /// Options for writing.
-pub struct Options<'a> {
+pub struct WriteOptions<'a> {
     /// Its type.
     pub mix: &'static Mix,
     /// Importance of columns.
@@ -115,10 +115,10 @@ pub struct Progress<'a> {
 }
 
 /// Returns the formats of a model's tensors, in the order of [`Source::placed`].
-pub fn planned(source: &Source, target: Target, options: &Options<'_>) -> Vec<&'static Format> {
+pub fn planned(source: &Source, target: OutputFormat, options: &WriteOptions<'_>) -> Vec<&'static Format> {
     match target {
-        Target::Gguf => options.mix.formats(source, options.importance.is_some()),
-        Target::Folder => vec![options.mix.base; source.placed.len()],
+        OutputFormat::Gguf => options.mix.formats(source, options.importance.is_some()),
+        OutputFormat::Folder => vec![options.mix.base; source.placed.len()],
     }
 }
 
@@ -130,13 +130,13 @@ pub fn planned(source: &Source, target: Target, options: &Options<'_>) -> Vec<&'
 pub fn convert(
     source: &Source,
     path: &Path,
-    target: Target,
-    options: &Options<'_>,
+    target: OutputFormat,
+    options: &WriteOptions<'_>,
     progress: &mut dyn FnMut(Progress<'_>) -> Result<()>,
 ) -> Result<()> {
     match target {
-        Target::Gguf => to_gguf(source, path, options, progress),
-        Target::Folder => to_folder(source, path, options, progress),
+        OutputFormat::Gguf => to_gguf(source, path, options, progress),
+        OutputFormat::Folder => to_folder(source, path, options, progress),
     }
 }
 
@@ -144,7 +144,7 @@ fn counts(placed: &[Placed]) -> Vec<u64> {
     placed.iter().map(|tensor| tensor.dims.iter().product::<usize>() as u64).collect()
 }
 
-fn metadata(source: &Source, options: &Options<'_>) -> Result<Vec<(String, Meta)>> {
+fn metadata(source: &Source, options: &WriteOptions<'_>) -> Result<Vec<(String, Meta)>> {
     let mut out = Plan::default();
     match &source.origin {
         Origin::Gguf(file) => {
@@ -210,10 +210,10 @@ fn norm_rests(source: &Source) -> Result<Option<Vec<(String, Meta)>>> {
 fn to_gguf(
     source: &Source,
     path: &Path,
-    options: &Options<'_>,
+    options: &WriteOptions<'_>,
     progress: &mut dyn FnMut(Progress<'_>) -> Result<()>,
 ) -> Result<()> {
-    let formats = planned(source, Target::Gguf, options);
+    let formats = planned(source, OutputFormat::Gguf, options);
     let mut plan = Plan { keys: metadata(source, options)?, tensors: Vec::new() };
     let factors = match &source.origin {
         Origin::Gguf(file) => {
@@ -296,7 +296,7 @@ fn check_metadata(
     plan: &Plan,
     factors: &[(&'static str, Vec<f32>)],
 ) -> Result<()> {
-    let aside = beside(path);
+    let aside = temporary_sibling(path);
     let written = || {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
         let head = plan.head().map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -406,7 +406,7 @@ fn comparable(config: &DecoderConfig) -> DecoderConfig {
 fn to_folder(
     source: &Source,
     path: &Path,
-    options: &Options<'_>,
+    options: &WriteOptions<'_>,
     progress: &mut dyn FnMut(Progress<'_>) -> Result<()>,
 ) -> Result<()> {
     let format = options.mix.base;
@@ -455,7 +455,7 @@ fn to_folder(
         }
     }
     let file = path.join(MODEL_FILE);
-    let aside = beside(&file);
+    let aside = temporary_sibling(&file);
     write_planned(&aside, &tensors, &AtomicU64::new(0))
         .and_then(|_| std::fs::rename(&aside, &file).map_err(|e| Error::io("writing", &file, &e)))
         .inspect_err(|_| {

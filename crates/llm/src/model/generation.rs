@@ -18,7 +18,7 @@ const SHARED: [(&str, &str); 5] = [
     ("top_p", "top_p"),
 ];
 /// Ends of keys without a field in the file.
-const ALONE: [&str; 6] =
+const KEYS_WITHOUT_FIELD: [&str; 6] =
     ["mirostat", "mirostat_eta", "mirostat_tau", "sequence", "xtc_probability", "xtc_threshold"];
 
 fn key(end: &str) -> String {
@@ -101,14 +101,14 @@ pub(super) fn file_of(file: &Gguf) -> Result<Option<Value>> {
     let range =
         range.filter(|_| said.get("repetition_penalty").and_then(Value::as_f64).is_some_and(|p| p != 1.0));
     let mut lost: Vec<&str> = range.iter().map(|_| "penalty_last_n").collect();
-    for end in ALONE {
+    for end in KEYS_WITHOUT_FIELD {
         if file.get(&key(end))?.is_some() {
             lost.push(end);
         }
     }
     if !lost.is_empty() {
         tracing::warn!(
-            "{}: {FILE} has no field for general.sampling.{}",
+            "{}: {FILE} does not have a field for general.sampling.{}",
             file.path().display(),
             lost.join(", ")
         );

@@ -38,7 +38,7 @@ const TYPE: &str = "pooling_type";
 /// netcl's own keys: the name of a kind without a number, whether vectors have length 1, the maximum length, and the reason for missing vectors.
 const MODE: &str = "netcl.pooling.mode";
 const NORMALIZE: &str = "netcl.pooling.normalize";
-const LONGEST: &str = "netcl.pooling.max_seq_length";
+const MAX_LENGTH_KEY: &str = "netcl.pooling.max_seq_length";
 const REFUSED: &str = "netcl.pooling.refused";
 /// Settings file of the model in `sentence-transformers`.
 const BERT: &str = "sentence_bert_config.json";
@@ -155,7 +155,7 @@ impl Pooling {
             }
         };
         let normalized = file.flag(NORMALIZE)?.unwrap_or(true);
-        Ok(Self { kind, normalized, longest: file.size(LONGEST)? })
+        Ok(Self { kind, normalized, longest: file.size(MAX_LENGTH_KEY)? })
     }
 
     /// Returns the keys for the pooling of a folder; none without `modules.json`. The reason for unsupported pooling is stored as a key.
@@ -178,7 +178,7 @@ impl Pooling {
         };
         keys.push((NORMALIZE.into(), Meta::Bool(pooling.normalized)));
         if let Some(longest) = pooling.longest.and_then(|n| u32::try_from(n).ok()) {
-            keys.push((LONGEST.into(), Meta::U32(longest)));
+            keys.push((MAX_LENGTH_KEY.into(), Meta::U32(longest)));
         }
         keys
     }
@@ -187,14 +187,14 @@ impl Pooling {
     /// keys, or, with a warning, if it does not support embeddings.
     pub fn files_of(file: &Gguf, architecture: &str, width: usize) -> Vec<(&'static str, Value)> {
         let there = |key: &str| file.get(key).is_ok_and(|value| value.is_some());
-        let own = [MODE, NORMALIZE, LONGEST, REFUSED].iter().any(|key| there(key));
+        let own = [MODE, NORMALIZE, MAX_LENGTH_KEY, REFUSED].iter().any(|key| there(key));
         if !own && !there(&format!("{architecture}.{TYPE}")) {
             return Vec::new();
         }
         match Self::of_gguf(file, architecture) {
             Ok(pooling) => pooling.files(width),
             Err(e) => {
-                tracing::warn!("the folder has no modules.json: {e}");
+                tracing::warn!("the folder does not have modules.json: {e}");
                 Vec::new()
             }
         }

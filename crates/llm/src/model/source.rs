@@ -169,7 +169,7 @@ impl Source {
         if let Some(first) = left.first() {
             let more = if left.len() > 1 { format!(" and {} more", left.len() - 1) } else { String::new() };
             return Err(place(Error::format(format!(
-                "{first}{more}: a {} model of {} layers has no slot for it",
+                "{first}{more}: a {} model of {} layers does not have a slot for it",
                 architecture.name, config.layers
             ))));
         }

@@ -17,8 +17,8 @@ fn tiny(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/decoder").join(name)
 }
 
-fn quietly(from: &Source, to: &Path, target: Target, mix: &str) -> Result<()> {
-    let options = Options { mix: Mix::named(mix)?, importance: None };
+fn quietly(from: &Source, to: &Path, target: OutputFormat, mix: &str) -> Result<()> {
+    let options = WriteOptions { mix: Mix::named(mix)?, importance: None };
     convert(from, to, target, &options, &mut |_| Ok(()))
 }
 
@@ -38,7 +38,7 @@ fn retyped(from: &Path, to: &Path, dtype: FileDtype, format: &'static Format) {
     let text = std::fs::read_to_string(from.join("config.json")).unwrap();
     let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
     if json["model_type"] == "smollm3" {
-        // GGUF files have no key for other patterns.
+        // GGUF files do not have a key for other patterns.
         json["no_rope_layer_interval"] = 4.into();
         json.as_object_mut().unwrap().remove("no_rope_layers");
     }
@@ -93,10 +93,10 @@ fn there_and_back(name: &str) {
         let [from, file, to, again] = ["in", "m.gguf", "out", "n.gguf"].map(|name| dir.path().join(name));
         retyped(&tiny(name), &from, dtype, format);
         let source = Source::open(&from).unwrap();
-        quietly(&source, &file, Target::Gguf, mix).unwrap();
+        quietly(&source, &file, OutputFormat::Gguf, mix).unwrap();
         let middle = Source::open(&file).unwrap();
         assert_eq!(middle.architecture, source.architecture, "{name}");
-        quietly(&middle, &to, Target::Folder, mix).unwrap();
+        quietly(&middle, &to, OutputFormat::Folder, mix).unwrap();
         let (before, after) = (tensors(&from), tensors(&to));
         for (tensor, found) in &after {
             let expected = before.get(tensor).unwrap_or_else(|| panic!("{name}: {tensor} was missing"));
@@ -107,7 +107,7 @@ fn there_and_back(name: &str) {
         assert!(gone.iter().all(|name| *name == "lm_head.weight"), "{name}: {gone:?}");
         // The result is the same model.
         let back = Source::open(&to).unwrap();
-        quietly(&back, &again, Target::Gguf, mix).unwrap();
+        quietly(&back, &again, OutputFormat::Gguf, mix).unwrap();
         let [one, two] = [&file, &again].map(|path| Gguf::open(path).unwrap());
         for tensor in one.tensors() {
             let other = two.tensor(tensor.name).unwrap();
@@ -135,7 +135,7 @@ fn a_folder_becomes_the_file_that_others_made_of_it() {
     let file = shared("models/stories260K/gguf/stories260K-f32.gguf");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
-    quietly(&Source::open(&folder).unwrap(), &path, Target::Gguf, "f32").unwrap();
+    quietly(&Source::open(&folder).unwrap(), &path, OutputFormat::Gguf, "f32").unwrap();
     let [ours, theirs] = [&path, &file].map(|path| Gguf::open(path).unwrap());
     assert_eq!(ours.len(), theirs.len());
     for tensor in theirs.tensors() {
@@ -274,7 +274,7 @@ fn every_type_of_files_is_written_and_read() {
     let source = Source::open(&from).unwrap();
     let exact = source.read(&source.placed[2]).unwrap().floats(65_536).unwrap();
     for mix in MIXES {
-        quietly(&source, &to, Target::Gguf, mix.name).unwrap();
+        quietly(&source, &to, OutputFormat::Gguf, mix.name).unwrap();
         let file = Gguf::open(&to).unwrap();
         assert_eq!(file.size("general.file_type").unwrap(), Some(mix.number as usize), "{}", mix.name);
         let made = Source::open(&to).unwrap();
@@ -285,10 +285,10 @@ fn every_type_of_files_is_written_and_read() {
         // A uniform distribution of b bits has an error of 2^-b / √3 of its width; ternary formats have more.
         let limit = if mix.base.bits() < 3.0 { 0.5 } else { 2f64.powf(1.0 - mix.base.bits().min(8.0)) };
         assert!(share <= limit, "{}: {share} of {limit}", mix.name);
-        quietly(&made, &back, Target::Folder, "f16").unwrap();
+        quietly(&made, &back, OutputFormat::Folder, "f16").unwrap();
     }
     assert!(
-        message(quietly(&source, &back, Target::Folder, "q4_0"))
+        message(quietly(&source, &back, OutputFormat::Folder, "q4_0"))
             .contains("a folder supports f32, f16 or bf16")
     );
 }
@@ -308,9 +308,15 @@ fn an_importance_matrix_moves_the_error() {
     let importance = Importance::open(&dat).unwrap();
     assert_eq!(importance.weights[name][..3], [100.0, 1.0, 1.0]);
     let mix = Mix::named("q4_k_s").unwrap();
-    convert(&source, &to, Target::Gguf, &Options { mix, importance: Some(&importance) }, &mut |_| Ok(()))
-        .unwrap();
-    quietly(&source, &plain, Target::Gguf, "q4_k_s").unwrap();
+    convert(
+        &source,
+        &to,
+        OutputFormat::Gguf,
+        &WriteOptions { mix, importance: Some(&importance) },
+        &mut |_| Ok(()),
+    )
+    .unwrap();
+    quietly(&source, &plain, OutputFormat::Gguf, "q4_k_s").unwrap();
     let at = source.placed.iter().position(|placed| placed.name == name).unwrap();
     let exact = source.read(&source.placed[at]).unwrap().floats(65_536).unwrap();
     let [with, without] = [&to, &plain].map(|path| {
@@ -376,7 +382,7 @@ fn what_does_not_fit_is_named() {
             with(&|p| {
                 p.tensors.push(Planned { name: "blk.0.attn_x.weight".into(), dims: vec![4], format: &F32 })
             }),
-            "blk.0.attn_x.weight: a llama model of 1 layers has no slot for it",
+            "blk.0.attn_x.weight: a llama model of 1 layers does not have a slot for it",
         ),
     ] {
         assert!(found.contains(part) && found.contains("m.gguf"), "{found} has not: {part}");
@@ -393,7 +399,7 @@ fn what_does_not_fit_is_named() {
 fn a_pattern_of_layers_that_gguf_cannot_describe_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = Source::open(&tiny("smollm3")).unwrap();
-    let refused = message(quietly(&pattern, &dir.path().join("m.gguf"), Target::Gguf, "f32"));
+    let refused = message(quietly(&pattern, &dir.path().join("m.gguf"), OutputFormat::Gguf, "f32"));
     assert!(
         refused.contains("GGUF files cannot describe this model: no key exists for its pattern of layers"),
         "{refused}"
@@ -420,7 +426,7 @@ fn the_python_package_reads_our_files() {
                   y = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)\n    \
                   print(t.name, zlib.crc32(np.ascontiguousarray(y).tobytes()))";
     for mix in ["f32", "f16", "bf16", "q4_k_m", "q3_k_l", "q2_k", "q4_1", "iq4_xs", "tq1_0"] {
-        quietly(&source, &path, Target::Gguf, mix).unwrap();
+        quietly(&source, &path, OutputFormat::Gguf, mix).unwrap();
         let out = runs(script, &path).unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let made = Gguf::open(&path).unwrap();

@@ -1,16 +1,16 @@
 //! Candidate tokens, and the filters that reduce them.
 
 use super::options::Sampling;
-use netcl_model::ranks::Ranks;
+use netcl_model::ranks::RankedTokens;
 
 /// Tokens ordered by logits.
 #[derive(Clone, Debug)]
-pub(super) struct Candidates(Ranks<Vec<f32>>);
+pub(super) struct Candidates(RankedTokens<Vec<f32>>);
 
 impl Candidates {
     /// Returns all tokens of `logits (V)` except those with −∞.
     pub fn new(logits: Vec<f32>) -> Self {
-        Self(Ranks::new(logits))
+        Self(RankedTokens::new(logits))
     }
 
     pub fn len(&self) -> usize {
@@ -44,9 +44,9 @@ impl Candidates {
 
     /// Changes logits.
     pub fn edit(&mut self, change: impl FnOnce(&mut [f32])) {
-        let mut logits = std::mem::replace(&mut self.0, Ranks::new(Vec::new())).into_logits();
+        let mut logits = std::mem::replace(&mut self.0, RankedTokens::new(Vec::new())).into_logits();
         change(&mut logits);
-        self.0 = Ranks::new(logits);
+        self.0 = RankedTokens::new(logits);
     }
 
     /// In nats.

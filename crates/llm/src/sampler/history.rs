@@ -47,7 +47,7 @@ pub(super) struct Breakers {
 }
 
 /// Longer breakers are truncated, so that the search time only grows with the history.
-const LONGEST: usize = 20;
+const MAX_BREAKER_TOKENS: usize = 20;
 
 impl Breakers {
     /// Returns every token that contains a breaker, and those that end with its start, together with the tokens of the rest.
@@ -64,7 +64,7 @@ impl Breakers {
                     text.char_indices().skip(1).filter(|(cut, _)| piece.ends_with(&text.as_bytes()[..*cut]))
                 {
                     let mut rest = tokenizer.encode(&text[cut..], Specials::Plain)?;
-                    rest.truncate(LONGEST);
+                    rest.truncate(MAX_BREAKER_TOKENS);
                     let known = breakers.longer.entry(id).or_default();
                     if !known.contains(&rest) {
                         known.push(rest);

@@ -14,7 +14,7 @@ use crate::tokenizer::Tokenizer;
 use candidates::Candidates;
 use history::Breakers;
 use netcl_model::model::check_token;
-use netcl_tensor::ops::choose::{Rule, Rules};
+use netcl_tensor::ops::choose::{Rules, SamplingRule};
 use netcl_tensor::{Error, Result, random};
 
 /// Samples the tokens of one sequence.
@@ -51,7 +51,7 @@ impl Sampler {
         Self::with(sampling, breakers)
     }
 
-    /// Returns a sampler for ids without text: DRY has no breakers.
+    /// Returns a sampler for ids without text: DRY does not have breakers.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
@@ -166,10 +166,10 @@ impl Sampler {
             };
             rules.push(match step {
                 _ if inert => continue,
-                Step::TopK => Rule::TopK(s.top_k.max(s.min_keep)),
-                Step::TopP => Rule::TopP(s.top_p, s.min_keep),
-                Step::MinP => Rule::MinP(s.min_p, s.min_keep),
-                Step::Temperature if s.dynatemp_range <= 0.0 => Rule::Temperature(s.temperature),
+                Step::TopK => SamplingRule::TopK(s.top_k.max(s.min_keep)),
+                Step::TopP => SamplingRule::TopP(s.top_p, s.min_keep),
+                Step::MinP => SamplingRule::MinP(s.min_p, s.min_keep),
+                Step::Temperature if s.dynatemp_range <= 0.0 => SamplingRule::Temperature(s.temperature),
                 _ => return None,
             });
         }

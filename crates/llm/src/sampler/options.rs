@@ -209,8 +209,8 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Subtracted once for a token that occurs.
     pub presence_penalty: f32,
-    /// Whether frequency and presence penalties count all tokens of the answer and none of the prompt, the same as in OpenAI and vLLM. llama.cpp
-    /// counts the last `repeat_last_n` tokens, including those of the prompt.
+    /// Whether frequency and presence penalties count all tokens of the answer and none of the prompt, like in OpenAI and vLLM. llama.cpp counts
+    /// the last `repeat_last_n` tokens, including those of the prompt.
     pub answer_alone: bool,
     /// Penalty for continuing a repetition.
     pub dry: Dry,

@@ -66,7 +66,7 @@ impl Moment {
         Self { time, days, year, month, day }
     }
 
-    /// Returns the text of a directive; `bare` numbers have no leading zeros.
+    /// Returns the text of a directive; `bare` numbers do not have leading zeros.
     fn write(&self, directive: char, bare: bool) -> Option<String> {
         let seconds = self.time.as_secs();
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

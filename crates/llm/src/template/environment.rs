@@ -2,7 +2,7 @@
 
 use super::python::{self, Generator, Json};
 use super::rewrite::{HELD, KEPT, WHOLE};
-use super::{STEPS, clock};
+use super::{MAX_STEPS, clock};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters, functions};
@@ -17,7 +17,7 @@ pub(super) fn new() -> Environment<'static> {
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
         environment.set_syntax(syntax);
     }
-    environment.set_fuel(Some(STEPS));
+    environment.set_fuel(Some(MAX_STEPS));
     environment.set_recursion_limit(CALLS);
     environment.set_debug(false);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);

@@ -18,7 +18,7 @@ use netcl_tensor::{Error, Result};
 use std::time::Duration;
 
 /// Maximum steps of the template engine per rendering; 64 bytes of output count as one. A long conversation takes some ten thousand.
-const STEPS: u64 = 400_000;
+const MAX_STEPS: u64 = 400_000;
 /// Stack size for a rendering. A template can create a value with as many levels as it has steps, and freeing it takes one frame per level.
 const STACK: usize = 512 << 20;
 
@@ -133,7 +133,7 @@ fn wrong(name: &str, error: &minijinja::Error) -> Error {
     let place = line.map_or(String::new(), |line| format!(", line {line}"));
     let why = match (said.kind(), said.detail()) {
         (minijinja::ErrorKind::OutOfFuel, _) => {
-            format!("it took more than {STEPS} steps; it may not terminate")
+            format!("it took more than {MAX_STEPS} steps; it may not terminate")
         }
         (_, Some(detail)) => detail.to_owned(),
         (kind, None) => kind.to_string(),

@@ -35,7 +35,7 @@ fn is_list(value: &Value) -> bool {
 }
 
 /// Maximum bytes of a formatted value, and maximum number of values in one: 64 bytes count as a step.
-const LONGEST: usize = super::STEPS as usize * 64;
+const MAX_FORMATTED_BYTES: usize = super::MAX_STEPS as usize * 64;
 
 /// Returns the number of values in a value, counting repeated ones; strings count once per 64 bytes. `check` is called for each.
 ///
@@ -52,12 +52,12 @@ pub(super) fn measure(value: &Value, check: impl Fn(&Value) -> Result<(), Error>
                     open.push(value.get_item(&item)?);
                 }
                 open.push(item);
-                if open.len() as u64 + count > super::STEPS {
+                if open.len() as u64 + count > super::MAX_STEPS {
                     return Err(too_long());
                 }
             }
         }
-        if open.len() as u64 + count > super::STEPS {
+        if open.len() as u64 + count > super::MAX_STEPS {
             return Err(too_long());
         }
     }
@@ -65,13 +65,16 @@ pub(super) fn measure(value: &Value, check: impl Fn(&Value) -> Result<(), Error>
 }
 
 fn too_long() -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("a value of more than {} values", super::STEPS))
+    Error::new(ErrorKind::InvalidOperation, format!("a value of more than {} values", super::MAX_STEPS))
 }
 
 /// Returns an error if the output exceeds the limit.
 fn check_length(out: &str) -> Result<(), Error> {
-    match out.len() > LONGEST {
-        true => Err(Error::new(ErrorKind::InvalidOperation, format!("a text of more than {LONGEST} bytes"))),
+    match out.len() > MAX_FORMATTED_BYTES {
+        true => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!("a text of more than {MAX_FORMATTED_BYTES} bytes"),
+        )),
         false => Ok(()),
     }
 }

@@ -126,9 +126,9 @@ impl Templates {
         found.ok_or_else(|| {
             let names: Vec<_> = self.names().collect();
             match names.is_empty() {
-                true => Error::format("the model has no chat template"),
+                true => Error::format("the model does not have a chat template"),
                 false => Error::format(format!(
-                    "the model has no chat template {:?}; it has {}",
+                    "the model does not have a chat template {:?}; it has {}",
                     name.unwrap_or(DEFAULT),
                     names.join(", ")
                 )),

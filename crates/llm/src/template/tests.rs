@@ -258,7 +258,7 @@ fn templates_come_from_wherever_they_are() {
                 .render(&Chat { messages: Value::from(Vec::<Value>::new()), ..Chat::default() })
         })
     };
-    assert!(said(None, false).unwrap_err().message().contains("has no chat template"));
+    assert!(said(None, false).unwrap_err().message().contains("does not have a chat template"));
     write("tokenizer_config.json", r#"{"chat_template": "config"}"#);
     assert_eq!(said(None, true).unwrap(), "config");
     write(

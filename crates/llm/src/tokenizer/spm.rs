@@ -66,7 +66,7 @@ impl Spm {
             by_text.into_iter().map(|(text, id)| (text.into(), (id, vocab.scores[id as usize]))).collect();
         let bytes = byte_ids(vocab);
         if vocab.unknown.is_none() && bytes.contains(&None) {
-            return Err(wrong("tokens", "some bytes have no token, and the unknown token is missing"));
+            return Err(wrong("tokens", "some bytes do not have a token, and the unknown token is missing"));
         }
         Ok(Self {
             longest: ids.keys().map(|text| text.len()).max().unwrap_or(0),

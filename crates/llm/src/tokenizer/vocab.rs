@@ -145,7 +145,7 @@ impl Vocab {
         Ok(())
     }
 
-    /// Returns ids by text for the tokens that `keep` accepts; empty ones have no text.
+    /// Returns ids by text for the tokens that `keep` accepts; empty ones do not have text.
     ///
     /// # Errors
     /// `Format` if two tokens have the same text.

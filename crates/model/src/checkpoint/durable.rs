@@ -85,7 +85,7 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
 /// Writes files into the existing folder `dir`. Each is replaced atomically, after all were written. On a write error no file is changed, and no
 /// temporary file is left.
 pub fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> {
-    let asides: Vec<_> = contents.iter().map(|(name, _)| files::beside(&dir.join(name))).collect();
+    let asides: Vec<_> = contents.iter().map(|(name, _)| files::temporary_sibling(&dir.join(name))).collect();
     let put = || {
         for (aside, (_, content)) in asides.iter().zip(contents) {
             write(aside, &AtomicU64::new(0), |file| file.write_all(content))?;
@@ -106,7 +106,7 @@ pub fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> {
 
 /// Atomically replaces the link `pointer` by one to `target` in the same folder.
 pub(super) fn point(pointer: &Path, target: &str) -> Result<()> {
-    let aside = files::beside(pointer);
+    let aside = files::temporary_sibling(pointer);
     // A leftover of an earlier process with the same id.
     let _ = fs::remove_file(&aside);
     link(target, &aside).map_err(|e| Error::io("writing", pointer, &e))?;

@@ -13,7 +13,7 @@
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
 //! ```
 //!
-//! A checkpoint is written into `step-….tmp-<pid>-<n>`, with each file synced, and then renamed: a crash at any time leaves earlier checkpoints
+//! A checkpoint is written into `step-….tmp-<pid>-<n>` with each file synced, and then renamed. A crash at any time leaves earlier checkpoints
 //! unchanged. [`Store::latest`] verifies sizes and checksums, reports damaged checkpoints, and falls back to earlier ones.
 
 pub mod durable;
@@ -133,7 +133,7 @@ impl Checkpoint {
         Ok(Self { state, model, optimizer, optimizer_files, files })
     }
 
-    /// Returns the content of one of `files`. `Format` if there is none with this name.
+    /// Returns the content of one of `files`. `Format` if the name is unknown.
     pub fn file(&self, name: &str) -> Result<&[u8]> {
         let found = self.files.iter().find(|(other, _)| other == name);
         found

@@ -10,7 +10,7 @@ use std::{
     sync::atomic::AtomicU64,
 };
 
-/// Part of the temporary names of [`files::beside`]: a checkpoint being written or removed.
+/// Part of the temporary names of [`files::temporary_sibling`]: a checkpoint being written or removed.
 const TMP: &str = ".tmp-";
 /// Suffix of a checkpoint that is being replaced; it is valid until the new one has its name.
 const REPLACED: &str = ".replaced";
@@ -58,7 +58,7 @@ impl Store {
         let _lock = Lock::of_folder(&self.dir)?;
         self.tidy()?;
         let path = self.path(checkpoint.state.step);
-        let aside = files::beside(&path);
+        let aside = files::temporary_sibling(&path);
         if let Err(error) = write_all(&aside, checkpoint, written) {
             // Leftovers that cannot be removed now are removed before the next save.
             let _ = fs::remove_dir_all(&aside);
@@ -82,7 +82,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Returns the newest intact checkpoint; `None` if there are no checkpoints. `Format` if all are damaged.
+    /// Returns the newest intact checkpoint; `None` without checkpoints. `Format` if all are damaged.
     pub fn latest(&self) -> Result<Option<Latest>> {
         let mut warnings = Vec::new();
         let all = self.list()?;
@@ -185,7 +185,7 @@ impl Store {
         let old = &all[..all.len().saturating_sub(self.keep)];
         for (_, path) in old.iter().filter(|(_, path)| !kept.contains(&Some(path.clone()))) {
             // Renamed first, so that a partially removed folder is not a checkpoint.
-            let aside = files::beside(path);
+            let aside = files::temporary_sibling(path);
             if let Err(error) = durable::rename(path, &aside).and_then(|()| remove(&aside)) {
                 tracing::warn!(%error, "cannot remove an old checkpoint");
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// Percentage of the host's free memory that the copy may use; training needs some itself.
-const SHARE: u64 = 70;
+const MAX_COPY_PERCENT: u64 = 70;
 
 /// The write in progress, if any. Dropping it waits for its end.
 #[derive(Default)]
@@ -103,7 +103,7 @@ impl Drop for Writing {
 
 /// Returns true if the host has memory for a copy of `bytes`; `available` is the free memory, if known.
 fn fits(bytes: u64, available: Option<u64>) -> bool {
-    available.is_none_or(|free| bytes <= free / 100 * SHARE)
+    available.is_none_or(|free| bytes <= free / 100 * MAX_COPY_PERCENT)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl Activation {
             Self::Tanh => x.tanh(),
         }
     }
-    /// Returns the corresponding gate; there is none for tanh.
+    /// Returns the corresponding gate; `None` for tanh.
     pub fn gate(self) -> Option<Gate> {
         match self {
             Self::GeluTanh => Some(Gate::GeluTanh),

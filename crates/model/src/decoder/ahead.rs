@@ -16,7 +16,7 @@ use std::time::Instant;
 /// Number of enqueued runs: the host waits for the first while the second keeps the device busy.
 const RUNS: usize = 2;
 /// Maximum number of steps in a run.
-const MOST: usize = 32;
+const MAX_RUN_STEPS: usize = 32;
 /// Target duration of a run in seconds: long compared with the host's work for it, short enough for streaming and for stopping.
 const RUN: f64 = 8e-3;
 
@@ -50,7 +50,7 @@ impl Ahead {
         self.last == last && word && Arc::ptr_eq(&self.by, choice.by)
     }
 
-    /// Returns the next token; `None` if the cache has no capacity for it.
+    /// Returns the next token; `None` if the cache is full.
     ///
     /// # Errors
     /// Those of the device.
@@ -94,6 +94,6 @@ impl Ahead {
     fn pace(&mut self, steps: usize) {
         let each = self.done.elapsed().as_secs_f64() / steps.max(1) as f64;
         self.done = Instant::now();
-        self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MOST).min(2 * steps);
+        self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MAX_RUN_STEPS).min(2 * steps);
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::generate::{Generation, Sampling};
 use crate::model::Choice;
 use netcl_device::Settings;
-use netcl_tensor::ops::choose::{Chooser, Rule, Rules};
+use netcl_tensor::ops::choose::{Chooser, Rules, SamplingRule};
 use netcl_tensor::suite::test_device;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn by_host(text: &mut dyn Continuation, ids: &[u32], rules: &Rules, (at, n): (us
     all
 }
 
-/// The same on the device; `None` if it has no room.
+/// The same on the device; `None` if it is full.
 fn ahead(
     text: &mut dyn Continuation,
     ids: &[u32],
@@ -59,7 +59,11 @@ fn chooser(device: &Device, rules: &Rules, texts: usize) -> Arc<Chooser> {
 }
 
 fn all_rules() -> [Rules; 2] {
-    [Rules::greedy(), Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9), Rule::TopP(0.95, 1)]).unwrap()]
+    [
+        Rules::greedy(),
+        Rules::new(&[SamplingRule::Temperature(0.8), SamplingRule::TopK(9), SamplingRule::TopP(0.95, 1)])
+            .unwrap(),
+    ]
 }
 
 /// Beyond the initial capacity of a cache, up to the end of the context.

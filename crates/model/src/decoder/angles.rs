@@ -1,8 +1,8 @@
 //! Reading of rotary frequencies from `config.json`. Older files have `rope_theta` and `rope_scaling`, newer ones the object `rope_parameters`, and
 //! many have both: `transformers` then takes `rope_scaling`. Two fields that say the same thing differently are an error with both names.
 
+use super::field_rules::shown;
 use super::fields::Fields;
-use super::known::shown;
 use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};

@@ -8,14 +8,14 @@ use super::mixture::Mixture;
 use super::norm::Norm;
 use super::pass::{Pass, StepAt};
 use super::projection::Projection;
-use super::state::State;
+use super::state::LayerState;
 use super::weight::{RowMajor, Weight};
 use crate::layers::Recompute;
 use crate::layers::{Mode, dropout};
 use crate::params::Params;
-use netcl_tensor::ops::decode_step::Layer;
+use netcl_tensor::ops::decode_step::DecodeLayer;
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
-use netcl_tensor::ops::fused_linear::Around;
+use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::{Error, Result, Tensor};
 
@@ -64,7 +64,7 @@ impl Mlp {
     fn step(&self, x: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
         let MlpConfig { activation, gated, .. } = self.config;
         let gate = activation.gate().map(|gate| (gate, gated));
-        let around = Around { norm: norm.map(Norm::before), activation: gate, ..Around::default() };
+        let around = FusedOps { norm: norm.map(Norm::before), activation: gate, ..FusedOps::default() };
         let y = self.up.around(x, around)?;
         if gate.is_some() { Ok(y) } else { activation.apply(&y) }
     }
@@ -137,7 +137,7 @@ impl Block {
     }
 
     /// Returns its tensors, with the layer's state, for a step in one launch; `Unsupported` with the reason if it takes several.
-    pub(super) fn whole<'a>(&'a self, state: &'a State, copies: &RowMajor) -> Result<Layer<'a>> {
+    pub(super) fn whole<'a>(&'a self, state: &'a LayerState, copies: &RowMajor) -> Result<DecodeLayer<'a>> {
         let Feed::Dense(mlp) = &self.feed else {
             return Err(Error::unsupported("decode_step: mixtures of experts"));
         };
@@ -148,7 +148,7 @@ impl Block {
         let [qkv, out, up, down] = copies;
         let Fused { qkv, head_norms, out, cache, scale, window, rotary } =
             self.mixer.fused(state, [qkv, out], norm)?;
-        Ok(Layer {
+        Ok(DecodeLayer {
             norms: two(self.pre.as_ref()),
             post_norms: two(self.post.as_ref()),
             qkv,
@@ -216,9 +216,9 @@ impl Block {
     /// Decoding step: applies a part's last map to `y` and adds the result to the residual stream.
     fn map_step(&self, residual: &Tensor, y: &Tensor, of: (usize, &Projection, u64)) -> Result<Tensor> {
         match self.plain(Mode::eval()) {
-            true => of.1.around(y, Around { residual: Some(residual), ..Around::default() }),
+            true => of.1.around(y, FusedOps { residual: Some(residual), ..FusedOps::default() }),
             false => {
-                let y = of.1.around(y, Around::default())?;
+                let y = of.1.around(y, FusedOps::default())?;
                 self.join(residual, y, (of.0, of.2), Mode::eval())
             }
         }

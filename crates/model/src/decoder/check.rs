@@ -3,7 +3,7 @@
 use super::config::DecoderConfig;
 use super::fields::MAX_SIZE;
 use super::mixer::{self, MixerKind, MixerName};
-use netcl_tensor::ops::route::MOST_EXPERTS;
+use netcl_tensor::ops::route::MAX_EXPERTS;
 use netcl_tensor::{Error, Result};
 
 impl DecoderConfig {
@@ -59,7 +59,7 @@ impl DecoderConfig {
             };
         };
         let sizes = [
-            ("number of experts", moe.experts, MOST_EXPERTS),
+            ("number of experts", moe.experts, MAX_EXPERTS),
             ("number of experts per token", moe.top_k, moe.experts),
             ("width of an expert's MLP", moe.hidden, MAX_SIZE),
         ];

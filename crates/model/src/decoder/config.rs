@@ -99,7 +99,7 @@ pub struct MlpConfig {
 }
 
 /// A sparse mixture of experts (Shazeer et al. 2017): gated MLPs of which a router chooses a few for each token. They use the activation of the
-/// dense MLP and have no biases.
+/// dense MLP and do not have biases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoeConfig {
     /// Number of experts E.

@@ -80,7 +80,7 @@ impl Continuation for Text<'_> {
     fn logits_after(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         let context = self.decoder.config.context;
         if ids.is_empty() {
-            return Err(Error::shape("decoder: an empty text has no last token"));
+            return Err(Error::shape("decoder: an empty text does not have a last token"));
         }
         if ids.len() - self.start.min(ids.len()) > context {
             // Positions are counted from the first cached token, so they change for all remaining tokens. Half of the context is left free, so that

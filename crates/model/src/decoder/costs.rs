@@ -17,8 +17,8 @@ impl DecoderConfig {
             }
     }
 
-    /// Returns the floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
-    /// attention's products counted causal (half of all pairs) and within windows.
+    /// Returns the floating-point operations of one training step on `tokens` tokens in sequences of `t`. Matrix products count 6 per weight.
+    /// Attention's products count visible pairs: half of all pairs if causal, and only those within windows.
     pub fn flops(&self, tokens: usize, t: usize) -> f64 {
         let period = self.kinds.len().max(1);
         let layer = (0..period).map(|i| self.layer_flops(i, t)).sum::<f64>() / period as f64;

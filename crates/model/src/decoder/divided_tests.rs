@@ -4,7 +4,7 @@ use super::*;
 use crate::model::Choice;
 use netcl_device::Settings;
 use netcl_tensor::no_grad;
-use netcl_tensor::ops::choose::{Chooser, Rule, Rules};
+use netcl_tensor::ops::choose::{Chooser, Rules, SamplingRule};
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
 
@@ -107,7 +107,7 @@ fn every_family_says_the_same_on_several_devices() {
 #[test]
 fn tokens_are_sampled_on_the_last_device() {
     let [a, b] = [0; 2].map(|_| test_device().unwrap());
-    let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+    let drawn = Rules::new(&[SamplingRule::Temperature(0.8), SamplingRule::TopK(9)]).unwrap();
     for (family, dtype) in [("gpt2", DType::F32), ("gemma2", DType::Bf16), ("llama", DType::F16)] {
         let whole = model(&a, config(family), dtype);
         let parts = divided(&whole, &[(&a, 1), (&b, 2)]);
@@ -147,7 +147,7 @@ fn in_pages(decoder: &Decoder, kind: CacheType) -> (Vec<Vec<f32>>, Vec<Vec<u32>>
     logits.push(cache.read(&long[6..], 6, &[3, 9, 1], 11).unwrap().to_vec().unwrap());
     logits.push(cache.read(&short, 0, &[7], 3).unwrap().to_vec().unwrap());
     cache.copy(7, 5).unwrap();
-    let drawn = Rules::new(&[Rule::TopK(5), Rule::Temperature(0.7)]).unwrap();
+    let drawn = Rules::new(&[SamplingRule::TopK(5), SamplingRule::Temperature(0.7)]).unwrap();
     let (mut next, mut at) = ([4, 8], [11, 3]);
     for steps in [1, 1, 1, 3] {
         let words: Vec<u32> = (1..=steps as u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();

@@ -9,8 +9,8 @@
 use super::config::Sizes;
 use super::defaults::{self, Table, completed};
 use super::family::{ExpertNames, Family, Names};
+use super::field_rules::shown;
 use super::fields::Fields;
-use super::known::shown;
 use super::wrapper::{note, text_of};
 use super::write::put;
 use super::{DecoderConfig, read, write};

@@ -2,7 +2,7 @@
 //! single supported value, or is listed as having no effect on the forward pass. Any other field is an error with its name.
 
 use super::activation::Activation;
-use super::known::{INERT, Verdict, shown, verdict};
+use super::field_rules::{INERT, Verdict, shown, verdict};
 use netcl_device::nearest;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
             Error::unsupported(format!("{name} is {given:?}, expected one of {names}"))
         })
     }
-    /// Reads netcl's own object for options that the format cannot express (GPT-2's format has no option for biases).
+    /// Reads netcl's own object for options that the format cannot express (GPT-2's format does not have an option for biases).
     pub fn own_bias(&mut self) -> Result<bool> {
         let Some(value) = self.get("netcl") else { return Ok(true) };
         let wrong = || wrong("netcl", value, "{\"bias\": true or false}");

@@ -156,7 +156,7 @@ pub(super) fn matched<'a>(
         if view.floats()?.iter().any(|v| *v != 0.0) {
             let name = view.name;
             return Err(Error::format(format!(
-                "{name} is not zero, though config.json says that the model has no biases"
+                "{name} is not zero, though config.json says that the model does not have biases"
             )));
         }
     }
@@ -203,7 +203,7 @@ fn check_left(
     let Some(first) = unknown.first() else { return Ok(()) };
     let more = if unknown.len() > 1 { format!(" and {} more", unknown.len() - 1) } else { String::new() };
     Err(Error::format(format!(
-        "{first}{more}: the model of config.json, which has {} layers, has no slot for it; correct config.json, or remove the tensor from the file",
+        "{first}{more}: the model of config.json, which has {} layers, does not have a slot for it; correct config.json, or remove the tensor from the file",
         config.layers
     )))
 }

@@ -15,7 +15,7 @@ const ADAPTER: &str = "adapter_config.json";
 /// Returns the model folder that `dir` denotes: `dir` itself, or the best checkpoint of a run folder, or its last if none was evaluated.
 ///
 /// # Errors
-/// `Format` if there is none.
+/// `Format` without one.
 pub fn model_folder(dir: &Path) -> Result<PathBuf> {
     if dir.join("config.json").exists() {
         return Ok(dir.into());

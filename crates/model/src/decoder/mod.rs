@@ -18,11 +18,11 @@ mod costs;
 mod defaults;
 mod families;
 mod family;
+mod field_rules;
 mod fields;
 mod files;
 mod folder;
 mod freeze;
-mod known;
 mod lister;
 mod mixer;
 mod mixture;
@@ -79,7 +79,7 @@ use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 use pass::{Angles, Pass, Past};
 use stage::{Stage, carried};
-use state::State;
+use state::LayerState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -316,7 +316,7 @@ impl Decoder {
         &self,
         ids: &Tensor,
         (start, length): (usize, usize),
-        states: &[State],
+        states: &[LayerState],
         pages: Option<&[u32]>,
     ) -> Result<Tensor> {
         let (mut x, end) = self.first()?.embedded(ids, start)?;

@@ -381,7 +381,7 @@ impl<'a> Paged<'a> {
 
     /// Sets the execution mode of steps in one launch.
     #[cfg(test)]
-    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
+    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::WeightPath) {
         self.classes.values_mut().for_each(|class| class.steps.run_by(text));
     }
     /// Returns the launches of a captured step without sampling.
@@ -446,7 +446,7 @@ impl Class {
         let wanted = rules.iter().filter_map(|r| r.candidates(vocab)).max().unwrap_or(1);
         self.chosen = self.choosers.partition_point(|known| known.by.candidates() < wanted);
         if self.chosen == self.choosers.len() {
-            // With a reserve, so that there are few different sizes.
+            // With a reserve, which limits the number of different sizes.
             let by = chooser(rows, wanted.next_power_of_two().max(64))?;
             self.choosers.push(Choosing { by, rules: vec![greedy.clone(); rows] });
         }

@@ -4,8 +4,8 @@ use super::*;
 use crate::model::Choice;
 use netcl_device::Settings;
 use netcl_tensor::no_grad;
-use netcl_tensor::ops::choose::{Chooser, Rule, Rules};
-use netcl_tensor::ops::decode_step::Text;
+use netcl_tensor::ops::choose::{Chooser, Rules, SamplingRule};
+use netcl_tensor::ops::decode_step::WeightPath;
 use netcl_tensor::suite::test_device;
 
 pub(super) const VOCAB: usize = 37;
@@ -65,8 +65,11 @@ pub(super) fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
     let mut texts = texts();
     let mut paged = Paged::new(decoder, 31, PAGE, kind, None).unwrap();
     read(&paged, &texts);
-    let rules =
-        [Rules::greedy(), Rules::new(&[Rule::TopK(5), Rule::Temperature(0.7)]).unwrap(), Rules::greedy()];
+    let rules = [
+        Rules::greedy(),
+        Rules::new(&[SamplingRule::TopK(5), SamplingRule::Temperature(0.7)]).unwrap(),
+        Rules::greedy(),
+    ];
     let word = |text: usize, n: usize| (n as u32 + 1).wrapping_mul(2_654_435_761) ^ (text as u32) << 20;
     let mut alone: Vec<_> = texts.iter().map(|_| decoder.continuation().unwrap()).collect();
     for steps in [1, 1, 1, 4, 2] {
@@ -265,13 +268,13 @@ fn a_text_that_grows_past_the_original_context_is_rotated_anew() {
 #[test]
 fn a_single_text_is_one_launch() {
     let device = crate::decoder::step::whole_tests::device();
-    let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+    let drawn = Rules::new(&[SamplingRule::Temperature(0.8), SamplingRule::TopK(9)]).unwrap();
     for family in ["gpt2", "gemma3_text", "llama"] {
         let decoder = decoder(&device, family, |config| {
             config.kinds.iter_mut().for_each(|kind| kind.window = kind.window.map(|_| 5));
         });
         for (rules, page) in [(Rules::greedy(), 3), (drawn.clone(), PAGE)] {
-            let said = [Text::Ring, Text::Direct].map(|text| {
+            let said = [WeightPath::Ring, WeightPath::Direct].map(|text| {
                 let mut paged = Paged::new(&decoder, 31, page, CacheType::Weights, None).unwrap();
                 let mut pages: Vec<u32> = [7, 2, 30, 11, 0, 19, 4, 23, 16, 9].to_vec();
                 let mut ids = ids(1, 8);
@@ -297,7 +300,7 @@ fn a_single_text_is_one_launch() {
                     paged.run_by(text);
                 }
                 let launches = paged.stage_launches().unwrap();
-                assert_eq!(launches == 1, text == Text::Direct, "{family}: {launches}");
+                assert_eq!(launches == 1, text == WeightPath::Direct, "{family}: {launches}");
                 ids
             });
             assert_eq!(said[0], said[1], "{family}: {rules:?}");
@@ -309,13 +312,13 @@ fn a_single_text_is_one_launch() {
 #[test]
 fn a_few_texts_are_one_launch() {
     let device = crate::decoder::step::whole_tests::device();
-    let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+    let drawn = Rules::new(&[SamplingRule::Temperature(0.8), SamplingRule::TopK(9)]).unwrap();
     for (family, count) in [("gpt2", 2), ("gemma3_text", 3), ("llama", 4)] {
         let decoder = decoder(&device, family, |config| {
             config.kinds.iter_mut().for_each(|kind| kind.window = kind.window.map(|_| 5));
         });
         let rules = [Rules::greedy(), drawn.clone(), Rules::greedy(), drawn.clone()];
-        let said = [Text::Ring, Text::Direct].map(|text| {
+        let said = [WeightPath::Ring, WeightPath::Direct].map(|text| {
             let mut paged = Paged::new(&decoder, 40, PAGE, CacheType::Weights, None).unwrap();
             let fourth = (ids(3, 6), (0..5).map(|i| 30 + 7 * i % 10).collect());
             let mut texts: Vec<_> = texts().into_iter().chain([fourth]).take(count).collect();
@@ -338,7 +341,7 @@ fn a_few_texts_are_one_launch() {
                 paged.run_by(text);
             }
             let launches = paged.stage_launches().unwrap();
-            assert_eq!(launches == 1, text == Text::Direct, "{family}: {launches}");
+            assert_eq!(launches == 1, text == WeightPath::Direct, "{family}: {launches}");
             texts
         });
         assert_eq!(said[0], said[1], "{family}");

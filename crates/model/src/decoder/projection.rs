@@ -4,7 +4,7 @@ use super::lister::parameter;
 use super::weight::Weight;
 use crate::params::Params;
 use netcl_tensor::ops::decode_step::Map;
-use netcl_tensor::ops::fused_linear::Around;
+use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::{Result, Tensor};
 
 /// A linear map with optional bias.
@@ -24,8 +24,8 @@ impl Projection {
         self.weight.forward(x, self.bias.as_ref())
     }
     /// Returns the map fused with the operations before and after it, in one launch for few rows.
-    pub(super) fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
-        self.weight.around(x, Around { bias: self.bias.as_ref(), ..around })
+    pub(super) fn around(&self, x: &Tensor, around: FusedOps<'_>) -> Result<Tensor> {
+        self.weight.around(x, FusedOps { bias: self.bias.as_ref(), ..around })
     }
     pub(super) fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
         self.weight.forward_add(residual, x, self.bias.as_ref())

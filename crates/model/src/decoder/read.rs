@@ -85,7 +85,7 @@ fn llama_like(family: &'static Family, fields: &mut Fields<'_>, rules: &Rules) -
     Ok(out)
 }
 
-/// Maximum length of a list of layer kinds, which is needed only if they have no short period.
+/// Maximum length of a list of layer kinds, which is needed only if they do not have a short period.
 const LISTED: usize = 1 << 16;
 
 /// Returns a list with the kind of each layer.

@@ -9,14 +9,14 @@
 use super::norm::Norm;
 use super::pass::{Angles, StepAt};
 use super::stage::{Entry, Stage, carry};
-use super::store::Store;
+use super::store::StageStates;
 use super::weight::Weight;
 use super::whole::Whole;
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::Texts;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
-use netcl_tensor::ops::decode_step::Text;
-use netcl_tensor::ops::fused_linear::{Around, Before};
+use netcl_tensor::ops::decode_step::WeightPath;
+use netcl_tensor::ops::fused_linear::{FusedOps, PreNorm};
 use netcl_tensor::{Result, Tensor, no_grad, unfused};
 
 /// A stage's part of a step.
@@ -33,7 +33,7 @@ pub(super) struct StageStep {
     /// A step in one launch, if supported.
     pub(super) whole: Option<Whole>,
     /// Its execution mode.
-    pub(super) text: Text,
+    pub(super) text: WeightPath,
 }
 
 enum State {
@@ -49,9 +49,9 @@ enum State {
 
 impl Norm {
     /// Returns the norm in the form that a map fuses.
-    pub(super) fn before(&self) -> Before<'_> {
+    pub(super) fn before(&self) -> PreNorm<'_> {
         let (gamma, beta) = self.parts();
-        Before { gamma, beta, unit_offset: self.config().unit_offset, eps: self.config().eps }
+        PreNorm { gamma, beta, unit_offset: self.config().unit_offset, eps: self.config().eps }
     }
 }
 
@@ -65,7 +65,7 @@ impl StageStep {
     ) -> Result<Self> {
         let rows = || Tensor::zeros(stage.device(), [batch, tokens, stage.config.width], stage.dtype);
         let input = if stage.is_first() { None } else { Some(rows()?) };
-        Ok(Self { texts, tokens, angles, input, state: State::Cold, whole: None, text: Text::Ring })
+        Ok(Self { texts, tokens, angles, input, state: State::Cold, whole: None, text: WeightPath::Ring })
     }
 
     /// Copies the output of the previous stage.
@@ -80,7 +80,7 @@ impl StageStep {
     ///
     /// # Errors
     /// Device errors.
-    pub(super) fn advance(&mut self, stage: &Stage, store: Store<'_>) -> Result<Tensor> {
+    pub(super) fn advance(&mut self, stage: &Stage, store: StageStates<'_>) -> Result<Tensor> {
         let step = |own: &Self| no_grad(|| stage.step(own, store));
         match &self.state {
             State::Captured(graph, made) => return graph.replay().map(|()| made.clone()),
@@ -120,13 +120,13 @@ impl StageStep {
 
 impl Stage {
     /// Takes tokens and positions on the device, or the output of the previous stage → output of this stage.
-    pub(super) fn step(&self, own: &StageStep, store: Store<'_>) -> Result<Tensor> {
+    pub(super) fn step(&self, own: &StageStep, store: StageStates<'_>) -> Result<Tensor> {
         if let Some(whole) = &own.whole {
             let (input, position) = self.whole_input(whole, own)?;
             return whole.step.run(&input, &position);
         }
         let (mut x, position) = self.step_input(own, store.texts)?;
-        let Store { states, pages, texts } = store;
+        let StageStates { states, pages, texts } = store;
         let at = StepAt { angles: &own.angles, states, position: &position, pages };
         for block in &self.blocks {
             x = block.step(&x, &at)?;
@@ -140,7 +140,7 @@ impl Stage {
             return self.logits(&self.normed(&x)?);
         }
         let exit = self.exit()?;
-        let around = Around { norm: Some(exit.last_norm.before()), ..Around::default() };
+        let around = FusedOps { norm: Some(exit.last_norm.before()), ..FusedOps::default() };
         exit.head.around(&x, around)
     }
 
@@ -149,7 +149,12 @@ impl Stage {
     ///
     /// # Errors
     /// Device errors.
-    fn proven_step(&self, own: &StageStep, store: Store<'_>, expected: &Tensor) -> Result<Option<Whole>> {
+    fn proven_step(
+        &self,
+        own: &StageStep,
+        store: StageStates<'_>,
+        expected: &Tensor,
+    ) -> Result<Option<Whole>> {
         if own.tokens > 1 {
             return Ok(None);
         }

@@ -5,8 +5,8 @@
 use super::rotary::lengths;
 use super::stage::Stage;
 use super::stage_step::StageStep;
-use super::state::State;
-use super::store::Store;
+use super::state::LayerState;
+use super::store::StageStates;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::{Chooser, Texts};
@@ -21,7 +21,7 @@ const ROUNDS: usize = 128;
 #[derive(Clone, Copy)]
 pub(super) struct Stores<'a> {
     /// One state per layer.
-    pub(super) states: &'a [State],
+    pub(super) states: &'a [LayerState],
     /// u32 (B, M) on the device of each stage: the pages of each text.
     pub(super) pages: Option<&'a [Tensor]>,
     /// B.
@@ -36,9 +36,9 @@ impl Cache {
 
 impl<'a> Stores<'a> {
     /// Returns the states for stage `index`.
-    fn of(self, index: usize) -> Store<'a> {
+    fn of(self, index: usize) -> StageStates<'a> {
         let pages = self.pages.and_then(|pages| pages.get(index));
-        Store { states: self.states, pages, texts: self.texts }
+        StageStates { states: self.states, pages, texts: self.texts }
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Steps {
 }
 
 /// Number of samplers whose launches stay captured.
-const MOST_CHOICES: usize = 3;
+const MAX_CHOICES: usize = 3;
 
 /// State of the sampling launches after a captured step.
 enum Choosing {
@@ -166,7 +166,7 @@ impl Steps {
             Some((_, Choosing::Warm)) => {}
             None => {
                 choose()?;
-                self.choices.truncate(MOST_CHOICES - 1);
+                self.choices.truncate(MAX_CHOICES - 1);
                 self.choices.insert(0, (Arc::clone(by), Choosing::Warm));
                 return Ok(());
             }
@@ -229,7 +229,7 @@ impl Steps {
 
     /// Sets the execution mode of a step in one launch.
     #[cfg(test)]
-    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
+    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::WeightPath) {
         self.stages.iter_mut().for_each(|stage| stage.text = text);
     }
 

@@ -6,9 +6,11 @@ use super::lister::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
-use netcl_tensor::ops::decode_step::Rows;
+use netcl_tensor::ops::decode_step::WeightRows;
 use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
-use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
+use netcl_tensor::ops::fused_linear::{
+    FusedOps, fused_linear, fused_linear_of_blocks, fused_linear_of_parts,
+};
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
@@ -21,12 +23,12 @@ pub(super) enum Weight {
     /// Dense: (out, in), or (in, out) if `transposed`.
     Dense { tensor: Tensor, transposed: bool },
     /// Quantized: one or several matrices (out, in), stacked along the rows, each with its own format.
-    Blocks { name: String, parts: Vec<Blocks>, beside: Option<Beside> },
+    Blocks { name: String, parts: Vec<Blocks>, beside: Option<LowRankProduct> },
 }
 
 /// A product of two small matrices that is added to that of a large one: `x aᵀ bᵀ`.
 #[derive(Clone)]
-pub(super) struct Beside {
+pub(super) struct LowRankProduct {
     /// (r, in).
     a: Tensor,
     /// (out, r).
@@ -60,7 +62,7 @@ impl Weight {
                 let parts = parts.iter().map(|part| part.dense(dtype)).collect::<Result<Vec<_>>>()?;
                 let rows = cat(&parts.iter().collect::<Vec<_>>(), 0)?;
                 match beside {
-                    Some(Beside { a, b }) => linear_residual(&rows, b, a),
+                    Some(LowRankProduct { a, b }) => linear_residual(&rows, b, a),
                     None => Ok(rows),
                 }
             }
@@ -78,9 +80,9 @@ impl Weight {
         let rows = rows.ok_or_else(|| Error::internal("rows by number require a single matrix of blocks"));
         let rows = rows.and_then(|rows| rows.gather(ids, by, dtype)).map_err(|e| self.named(e))?;
         match beside {
-            Some(Beside { a, b }) => {
+            Some(LowRankProduct { a, b }) => {
                 let factors = decode_embedding(b, ids, by, None)?;
-                let around = Around { residual: Some(&rows), ..Around::default() };
+                let around = FusedOps { residual: Some(&rows), ..FusedOps::default() };
                 fused_linear(&factors, a, around).map_err(|e| self.named(e))
             }
             None => Ok(rows),
@@ -91,13 +93,13 @@ impl Weight {
     pub(super) fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         match self.matrix() {
             Some(matrix) => linear(x, &matrix?, bias),
-            None => self.around(x, Around { bias, ..Around::default() }),
+            None => self.around(x, FusedOps { bias, ..FusedOps::default() }),
         }
         .map_err(|e| self.named(e))
     }
 
     /// Returns the map fused with the operations before and after it, in one launch for few rows.
-    pub(super) fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
+    pub(super) fn around(&self, x: &Tensor, around: FusedOps<'_>) -> Result<Tensor> {
         let y = match self {
             Self::Dense { tensor, transposed: true } => fused_linear(x, tensor, around),
             Self::Dense { tensor, .. } => fused_linear(x, &tensor.transpose(0, 1)?, around),
@@ -113,7 +115,7 @@ impl Weight {
             (Some(matrix), Some(bias)) => linear_add(residual, x, &matrix?, bias),
             (Some(matrix), None) => linear_residual(residual, x, &matrix?),
             (None, bias) => {
-                return self.around(x, Around { bias, residual: Some(residual), ..Around::default() });
+                return self.around(x, FusedOps { bias, residual: Some(residual), ..FusedOps::default() });
             }
         };
         y.map_err(|e| self.named(e))
@@ -128,23 +130,23 @@ impl Weight {
     }
 }
 
-fn of_blocks(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+fn of_blocks(x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
     match parts {
         [one] => fused_linear_of_blocks(x, one, around),
         parts => fused_linear_of_parts(x, parts, around),
     }
 }
 
-impl Beside {
+impl LowRankProduct {
     /// Computes the map with the blocks and the two small matrices, including the fused operations: two more launches, and one for an activation.
-    fn added(&self, x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
-        let Around { norm, activation, residual, .. } = around;
-        let small = fused_linear(x, &self.a.transpose(0, 1)?, Around { norm, ..Around::default() })?;
+    fn added(&self, x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
+        let FusedOps { norm, activation, residual, .. } = around;
+        let small = fused_linear(x, &self.a.transpose(0, 1)?, FusedOps { norm, ..FusedOps::default() })?;
         // A residual cannot be added before an activation.
         let early = residual.filter(|_| activation.is_none());
-        let y = of_blocks(x, parts, Around { activation: None, residual: early, ..around })?;
+        let y = of_blocks(x, parts, FusedOps { activation: None, residual: early, ..around })?;
         let b = self.b.transpose(0, 1)?;
-        let y = fused_linear(&small, &b, Around { residual: Some(&y), ..Around::default() })?;
+        let y = fused_linear(&small, &b, FusedOps { residual: Some(&y), ..FusedOps::default() })?;
         let y = match activation {
             None => return Ok(y),
             Some((gate, true)) => gated(&y, gate)?,
@@ -183,7 +185,7 @@ impl Weight {
             )));
         }
         let tensor = |dims: [usize; 2], values: &[f32]| Tensor::from_f32(device, dims, values, dtype);
-        *beside = Some(Beside { a: tensor([rank, columns], a)?, b: tensor([rows, rank], b)? });
+        *beside = Some(LowRankProduct { a: tensor([rank, columns], a)?, b: tensor([rows, rank], b)? });
         Ok(())
     }
 }
@@ -203,17 +205,17 @@ impl Weight {
     }
 
     /// Returns the matrix's parts in the form of the kernel; `copy` has the rows of one that is stored as (in, out).
-    pub(super) fn parts(&self, copy: Option<&Tensor>) -> Result<Vec<Rows<'_>>> {
+    pub(super) fn parts(&self, copy: Option<&Tensor>) -> Result<Vec<WeightRows<'_>>> {
         match (self, copy) {
-            (Self::Dense { tensor, transposed: false }, _) => Ok(vec![Rows::Dense(tensor.clone())]),
-            (Self::Dense { .. }, Some(copy)) => Ok(vec![Rows::Dense(copy.clone())]),
+            (Self::Dense { tensor, transposed: false }, _) => Ok(vec![WeightRows::Dense(tensor.clone())]),
+            (Self::Dense { .. }, Some(copy)) => Ok(vec![WeightRows::Dense(copy.clone())]),
             (Self::Dense { .. }, None) => {
                 Err(Error::internal("decode_step: no copy of weights stored (in, out)"))
             }
             (Self::Blocks { beside: Some(_), .. }, _) => {
                 Err(Error::unsupported("decode_step: products of adapters with quantized matrices"))
             }
-            (Self::Blocks { parts, .. }, _) => Ok(parts.iter().map(Rows::Blocks).collect()),
+            (Self::Blocks { parts, .. }, _) => Ok(parts.iter().map(WeightRows::Blocks).collect()),
         }
     }
 }

@@ -7,9 +7,9 @@
 
 use super::pass::Angles;
 use super::stage::{Entry, Stage};
-use super::store::Store;
+use super::store::StageStates;
 use super::weight::{RowMajor, Weight};
-use netcl_tensor::ops::decode_step::{DecodeStep, Embedding, Layer, Model, Text};
+use netcl_tensor::ops::decode_step::{DecodeLayer, DecodeStep, Model, TokenEmbedding, WeightPath};
 use netcl_tensor::{Error, Result};
 use std::sync::{Arc, PoisonError};
 
@@ -39,7 +39,12 @@ impl Stage {
     ///
     /// # Errors
     /// The same; `Memory`.
-    pub(super) fn whole_step(&self, store: Store<'_>, angles: &[Angles], text: Text) -> Result<Whole> {
+    pub(super) fn whole_step(
+        &self,
+        store: StageStates<'_>,
+        angles: &[Angles],
+        text: WeightPath,
+    ) -> Result<Whole> {
         if !text.runs_on(self.device(), store.texts) {
             return Err(Error::unsupported(format!(
                 "decode_step: a device that does not run the kernel for {} texts",
@@ -52,7 +57,7 @@ impl Stage {
         let config = &self.config;
         let (Entry { embedding, positions }, exit) = (self.entry()?, self.exit()?);
         let copies = self.row_major()?;
-        let layers: Vec<Layer<'_>> = self
+        let layers: Vec<DecodeLayer<'_>> = self
             .blocks
             .iter()
             .zip(store.states)
@@ -66,7 +71,7 @@ impl Stage {
         let places = positions.as_ref().map(|(table, _)| table);
         let embedding = match embedding {
             Weight::Dense { tensor: table, .. } => {
-                Some(Embedding { table, scale: config.embedding_scale, places })
+                Some(TokenEmbedding { table, scale: config.embedding_scale, places })
             }
             Weight::Blocks { .. } => None,
         };

@@ -3,8 +3,8 @@
 use super::*;
 use crate::decoder::{DecoderConfig, FAMILIES, LayerKind, Sizes};
 use netcl_device::Settings;
-use netcl_tensor::ops::choose::{Rule, Rules};
-use netcl_tensor::ops::decode_step::Text;
+use netcl_tensor::ops::choose::{Rules, SamplingRule};
+use netcl_tensor::ops::decode_step::WeightPath;
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device};
@@ -12,7 +12,7 @@ use netcl_tensor::{DType, Device};
 /// Returns the test device, or a simulated one if the test device cannot run the kernel.
 pub(in crate::decoder) fn device() -> Device {
     let device = test_device().unwrap();
-    if Text::Direct.runs_on(&device, 1) {
+    if WeightPath::Direct.runs_on(&device, 1) {
         device
     } else {
         Device::open("sim:rx7900xtx", &Settings::from_env()).unwrap()
@@ -63,7 +63,7 @@ fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
     }
     let mut steps = [0, 1].map(|i| Steps::new(decoder, &caches[i], 7).unwrap());
     let (stage, own) = (&decoder.stages[0], &mut steps[1].stages[0]);
-    own.whole = Some(no_grad(|| stage.whole_step(caches[1].store().of(0), &own.angles, Text::Direct))?);
+    own.whole = Some(no_grad(|| stage.whole_step(caches[1].store().of(0), &own.angles, WeightPath::Direct))?);
     Ok(ids[6..]
         .iter()
         .map(|id| {
@@ -153,14 +153,14 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
     let (own, stage) = (&steps.stages[0], &other.stages[0]);
     no_grad(|| {
         let expected = decoder.stages[0].step(own, cache.store().of(0)).unwrap();
-        for (layer, rows) in cache.states.layers().iter().map(State::rows).enumerate() {
+        for (layer, rows) in cache.states.layers().iter().map(LayerState::rows).enumerate() {
             let before = rows.slice(1, 0..cache.length()).unwrap();
             let mut values = before.to_vec().unwrap();
             change(layer, &mut values);
             rows.write_slice(1, 0, &Tensor::from_f32(device, before.dims(), &values, rows.dtype()).unwrap())
                 .unwrap();
         }
-        let whole = stage.whole_step(cache.store().of(0), &own.angles, Text::Direct).unwrap();
+        let whole = stage.whole_step(cache.store().of(0), &own.angles, WeightPath::Direct).unwrap();
         let (input, position) = stage.whole_input(&whole, own).unwrap();
         whole.step.agrees(&input, &position, &expected)
     })
@@ -208,9 +208,9 @@ fn captured_steps_say_the_same() {
     let device = device();
     for family in ["gpt2", "gemma3_text", "llama"] {
         let decoder = model(&device, config(family, &sizes(family)), DType::F32);
-        let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+        let drawn = Rules::new(&[SamplingRule::Temperature(0.8), SamplingRule::TopK(9)]).unwrap();
         for rules in [Rules::greedy(), drawn] {
-            let said = [Text::Ring, Text::Direct].map(|text| {
+            let said = [WeightPath::Ring, WeightPath::Direct].map(|text| {
                 let mut cache = decoder.cache(1, 32).unwrap();
                 let mut steps = Steps::new(&decoder, &cache, 1).unwrap();
                 steps.run_by(text);
@@ -224,7 +224,7 @@ fn captured_steps_say_the_same() {
                 }
                 let event = device.mark().unwrap();
                 let launches = steps.stages[0].launches().unwrap();
-                assert_eq!(launches == 1, text == Text::Direct, "{family}: {launches}");
+                assert_eq!(launches == 1, text == WeightPath::Direct, "{family}: {launches}");
                 steps.texts().unwrap().made_after(&event, 0, 12).unwrap()
             });
             assert_eq!(said[0], said[1], "{family}: {rules:?}");

@@ -1,6 +1,6 @@
 //! Multimodal models with image input: the configuration and the weights of their text model. Only Gemma 3 is supported.
 
-use super::known::shown;
+use super::field_rules::shown;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 

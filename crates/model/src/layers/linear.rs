@@ -26,7 +26,7 @@ impl Linear {
     }
 }
 
-/// Checks that x has as many columns as the weight `(out, in)` has inputs, for an error with the layer's name and weight shape: the matrix
+/// Checks that x has as many columns as the weight `(out, in)` has inputs. The error has the layer's name and weight shape, because the matrix
 /// product called below only sees the transposed weight.
 fn check_input(x: &Tensor, weight: &Tensor) -> Result<()> {
     let (found, expected) = (x.dims().last().copied(), weight.dims()[1]);

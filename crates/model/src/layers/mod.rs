@@ -13,7 +13,7 @@ pub use conv::Conv2d;
 pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::Linear;
 pub use norm::{LayerNorm, RmsNorm};
-pub use over_ranks::{Ranks, together};
+pub use over_ranks::{RankGroup, together};
 pub use recompute::Recompute;
 
 use netcl_tensor::random::DropMask;
@@ -28,8 +28,8 @@ pub struct Mode<'a> {
     pub seed: u64,
     /// Number of this forward pass. Dropout masks are a function of seed and pass.
     pub pass: u64,
-    /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps: the
-    /// host changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
+    /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps. The host
+    /// changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
     pub counter: Option<&'a Tensor>,
     /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
@@ -146,7 +146,7 @@ mod tests {
         near(&y, sum.chunks(4).flat_map(out).collect());
         y.mul(&y).unwrap().sum(&[], false).unwrap().backward().unwrap();
         for name in ["table.weight", "ln.weight", "ln.bias", "rms.weight", "fc.weight", "fc.bias"] {
-            let gradient = named(name).grad().unwrap_or_else(|| panic!("{name} has no gradient"));
+            let gradient = named(name).grad().unwrap_or_else(|| panic!("{name} does not have a gradient"));
             assert!(host(&gradient).iter().any(|g| g.abs() > 1e-6), "{name}");
         }
     }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The ranks whose images are normalized together.
-pub trait Ranks: Send + Sync {
+pub trait RankGroup: Send + Sync {
     /// Returns this rank and the number of ranks.
     fn place(&self) -> (usize, usize);
 
@@ -27,12 +27,12 @@ pub trait Ranks: Send + Sync {
 }
 
 thread_local! {
-    static TOGETHER: RefCell<Option<Arc<dyn Ranks>>> = const { RefCell::new(None) };
+    static TOGETHER: RefCell<Option<Arc<dyn RankGroup>>> = const { RefCell::new(None) };
 }
 
 /// Runs `f`. Within it, training batch normalization uses the statistics of all `ranks`.
-pub fn together<T>(ranks: &Arc<dyn Ranks>, f: impl FnOnce() -> T) -> T {
-    struct Leave(Option<Arc<dyn Ranks>>);
+pub fn together<T>(ranks: &Arc<dyn RankGroup>, f: impl FnOnce() -> T) -> T {
+    struct Leave(Option<Arc<dyn RankGroup>>);
     impl Drop for Leave {
         fn drop(&mut self) {
             TOGETHER.set(self.0.take());
@@ -43,7 +43,7 @@ pub fn together<T>(ranks: &Arc<dyn Ranks>, f: impl FnOnce() -> T) -> T {
 }
 
 /// Returns the ranks of [`together`], if this thread is within it.
-pub(super) fn ranks() -> Option<Arc<dyn Ranks>> {
+pub(super) fn ranks() -> Option<Arc<dyn RankGroup>> {
     TOGETHER.with_borrow(Clone::clone)
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Normed {
 /// # Errors
 /// Same as [`batch_statistics`]; errors of the ranks.
 pub(super) fn normed(
-    ranks: &Arc<dyn Ranks>,
+    ranks: &Arc<dyn RankGroup>,
     x: &Tensor,
     [weight, bias]: [&Tensor; 2],
     eps: f32,
@@ -96,7 +96,7 @@ pub(super) fn normed(
 }
 
 /// Returns `own` of every rank, (ranks, ..).
-fn gathered(ranks: &Arc<dyn Ranks>, own: &Tensor) -> Result<Tensor> {
+fn gathered(ranks: &Arc<dyn RankGroup>, own: &Tensor) -> Result<Tensor> {
     let (rank, size) = ranks.place();
     let mut dims = vec![size];
     dims.extend_from_slice(own.dims());

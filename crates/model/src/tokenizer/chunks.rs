@@ -141,7 +141,7 @@ fn around(text: &str, at: usize) -> Option<[char; 2]> {
     Some([text[..at].chars().next_back()?, text[at + 1..].chars().next()?])
 }
 
-/// Returns the first cut from byte `from` on: at a line break, or, if there is none up to byte `long`, at a space.
+/// Returns the first cut from byte `from` on: at a line break, or, without one up to byte `long`, at a space.
 fn lone_word(text: &str, from: usize, long: usize) -> Option<usize> {
     let lone = |at| around(text, at).is_some_and(|both| both.iter().all(|c| !c.is_whitespace()));
     // Both are one byte, so the byte's position is a character's.

@@ -48,7 +48,7 @@ impl Tokenizer {
     }
 
     /// Returns a byte-level BPE tokenizer of at most `vocab_size` tokens. Token 0 is `<|endoftext|>` and 256 are the bytes, so that every text can be
-    /// encoded. `Format` if `vocab_size` is below 257 or there is no text.
+    /// encoded. `Format` if `vocab_size` is below 257 or the text is empty.
     pub fn train_bpe<I>(texts: I, vocab_size: usize) -> Result<Self>
     where
         I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
@@ -89,7 +89,7 @@ impl Tokenizer {
         let vocab = inner.get_vocab(true);
         let vocab_size = vocab.values().max().map_or(0, |&id| id as usize + 1);
         if vocab_size == 0 {
-            return Err(Error::format("the tokenizer has no tokens"));
+            return Err(Error::format("the tokenizer does not have tokens"));
         }
         if vocab_size > vocab.len().saturating_mul(2) + SPARSE {
             return Err(Error::format(format!(

@@ -20,11 +20,11 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// Maximum number of image channels.
-const MOST_CHANNELS: usize = 1024;
+const MAX_CHANNELS: usize = 1024;
 /// Maximum number of image rows and columns.
-const MOST_SIDE: usize = 16_384;
+const MAX_SIDE: usize = 16_384;
 /// Classes at most.
-const MOST_CLASSES: usize = 1 << 20;
+const MAX_CLASSES: usize = 1 << 20;
 
 /// Returns the network `name` for images `(C, H, W)` of `classes` classes.
 ///
@@ -33,8 +33,8 @@ const MOST_CLASSES: usize = 1 << 20;
 pub fn of(name: &str, image: [usize; 3], classes: usize) -> Result<Sequential> {
     let [channels, height, width] = image;
     let sides =
-        [("channels", channels, MOST_CHANNELS), ("rows", height, MOST_SIDE), ("columns", width, MOST_SIDE)];
-    for (what, found, most) in sides.into_iter().chain([("classes", classes, MOST_CLASSES)]) {
+        [("channels", channels, MAX_CHANNELS), ("rows", height, MAX_SIDE), ("columns", width, MAX_SIDE)];
+    for (what, found, most) in sides.into_iter().chain([("classes", classes, MAX_CLASSES)]) {
         if !(1..=most).contains(&found) {
             return Err(Error::shape(format!("{name}: {found} {what}, expected 1 to {most}")));
         }

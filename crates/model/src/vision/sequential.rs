@@ -53,7 +53,7 @@ enum Spec {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Sequential {
-    /// Names and layers; a number if a layer has no name.
+    /// Names and layers; a number if a layer does not have a name.
     specs: Vec<(String, Spec)>,
 }
 

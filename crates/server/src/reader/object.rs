@@ -24,7 +24,7 @@ pub struct Scan {
 
 /// End of a value in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ValueEnd {
     /// The value does not end in this text.
     Open,
     /// The value ends after this many bytes.
@@ -40,7 +40,7 @@ impl Scan {
     }
 
     /// Scans more text.
-    pub fn feed(&mut self, text: &str) -> End {
+    pub fn feed(&mut self, text: &str) -> ValueEnd {
         for (at, byte) in text.bytes().enumerate() {
             if self.quoted {
                 match byte {
@@ -57,15 +57,15 @@ impl Scan {
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
-                        return End::At(at + 1);
+                        return ValueEnd::At(at + 1);
                     }
                 }
                 // The start of a mark.
-                b'<' => return End::Broken(at),
+                b'<' => return ValueEnd::Broken(at),
                 _ => {}
             }
         }
-        End::Open
+        ValueEnd::Open
     }
 }
 
@@ -154,25 +154,25 @@ impl Object {
                 },
                 Phase::Arguments(scan) => {
                     let end = scan.feed(held);
-                    let (End::At(at) | End::Broken(at)) = end else {
+                    let (ValueEnd::At(at) | ValueEnd::Broken(at)) = end else {
                         give(parts, std::mem::take(held));
                         return Progress::More;
                     };
                     let rest = held.split_off(at);
                     give(parts, std::mem::replace(held, rest));
                     parts.push(Part::CallEnd);
-                    if self.bare || matches!(end, End::Broken(_)) {
+                    if self.bare || matches!(end, ValueEnd::Broken(_)) {
                         return Progress::Done;
                     }
                     self.phase = Phase::Tail(Scan::within(1));
                 }
                 Phase::Tail(scan) => {
                     return match scan.feed(held) {
-                        End::Open => {
+                        ValueEnd::Open => {
                             held.clear();
                             Progress::More
                         }
-                        End::At(at) | End::Broken(at) => {
+                        ValueEnd::At(at) | ValueEnd::Broken(at) => {
                             held.drain(..at);
                             Progress::Done
                         }

@@ -5,19 +5,19 @@ use super::messages::{known_to, messages, short_ids, tools};
 use super::{Generation, Head, harmless};
 use crate::answer::{Answer, Part};
 use crate::app::App;
-use crate::bound;
 use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::Fields;
 use crate::forms::Calls;
 use crate::logprobs::Words;
 use crate::model::{Loaded, TextParts};
-use crate::piece::{End, Piece, Token};
+use crate::output_grammar;
+use crate::piece::{Piece, SequenceEnd, Token};
 use crate::reader::Reader;
+use crate::sampling_params::{MAX_LOGPROBS, SamplingParams};
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::{Tools, choice};
-use crate::wishes::{MOST_LOGPROBS, Wishes};
 use axum::http::StatusCode;
 use axum::response::Response;
 use netcl::device::ErrorKind;
@@ -48,7 +48,7 @@ impl Conversation {
     ///
     /// # Errors
     /// 400 if the template or the schema rejects the request, and for a prompt that is too long.
-    pub fn job(&self, model: &Loaded, wishes: &Wishes, patience: &Patience) -> ApiResult<Job> {
+    pub fn job(&self, model: &Loaded, params: &SamplingParams, patience: &Patience) -> ApiResult<Job> {
         let TextParts { tokenizer, templates, prompts, schemas, forms } = model.text()?;
         let template = templates.get(None, self.tools.is_some()).map_err(|e| {
             let hint = "use /v1/completions";
@@ -62,7 +62,8 @@ impl Conversation {
             return Err(ApiError::field("tools", message));
         }
         let tools = self.tools.as_deref();
-        let grammar = bound::grammar(tokenizer, *forms, schemas.compiler(patience), tools, &self.format)?;
+        let grammar =
+            output_grammar::grammar(tokenizer, *forms, schemas.compiler(patience), tools, &self.format)?;
         known_to(&self.messages, template.text())?;
         let list = tools.map(|tools| tools.list.as_slice());
         let mut messages = self.messages.clone();
@@ -75,9 +76,9 @@ impl Conversation {
             ErrorKind::Shape => ApiError::long_context(model.about.longest, "messages"),
             _ => ApiError::of_field("messages", &e),
         })?;
-        let mut wishes = wishes.clone();
-        wishes.controls = forms.shows_controls(tools.is_some());
-        wishes.job(model, made.1, grammar, "messages")
+        let mut params = params.clone();
+        params.controls = forms.shows_controls(tools.is_some());
+        params.job(model, made.1, grammar, "messages")
     }
 }
 
@@ -85,20 +86,20 @@ impl Conversation {
 struct Asked {
     model: Option<String>,
     conversation: Conversation,
-    wishes: Wishes,
+    params: SamplingParams,
     stream: bool,
     usage: bool,
 }
 
 fn asked(mut fields: Fields) -> ApiResult<Asked> {
-    let mut wishes = Wishes::take(&mut fields)?;
+    let mut params = SamplingParams::take(&mut fields)?;
     let model = fields.text("model")?;
     let messages = messages(&mut fields)?;
     let (old, new) =
         (fields.whole("max_tokens", 1, usize::MAX)?, fields.whole("max_completion_tokens", 1, usize::MAX)?);
-    wishes.max = new.or(old);
-    let listed = fields.whole("top_logprobs", 0, MOST_LOGPROBS)?;
-    wishes.logprobs = match (fields.flag("logprobs")?.unwrap_or(false), listed) {
+    params.max = new.or(old);
+    let listed = fields.whole("top_logprobs", 0, MAX_LOGPROBS)?;
+    params.logprobs = match (fields.flag("logprobs")?.unwrap_or(false), listed) {
         (true, listed) => Some(listed.unwrap_or(0)),
         (false, None | Some(0)) => None,
         (false, Some(_)) => {
@@ -119,7 +120,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     harmless(&mut fields)?;
     fields.only("modalities", &json!(["text"]))?;
     fields.end()?;
-    Ok(Asked { model, conversation: Conversation { messages, tools, others, format }, wishes, stream, usage })
+    Ok(Asked { model, conversation: Conversation { messages, tools, others, format }, params, stream, usage })
 }
 
 /// Answers a conversation.
@@ -127,12 +128,12 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, conversation, wishes, stream, usage } = asked(Fields::of_body(body)?)?;
-    let (choices, tools) = (wishes.choices, conversation.tools.clone());
+    let Asked { model, conversation, params, stream, usage } = asked(Fields::of_body(body)?)?;
+    let (choices, tools) = (params.choices, conversation.tools.clone());
     let (tools, bound) = (tools.as_ref(), conversation.is_bound());
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), [choices; 2], bound, move |model, patience| {
-            Ok(vec![conversation.job(model, &wishes, patience)?])
+            Ok(vec![conversation.job(model, &params, patience)?])
         })
         .await?;
     let head = Head::new("chatcmpl-", &model);
@@ -176,7 +177,7 @@ impl Whole {
     /// Adds a piece.
     pub fn add(&mut self, piece: Piece) {
         let mut parts = self.reader.push(&piece.text);
-        if let Some(End::Done(finish, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
             self.finish = finish_reason(finish);
         }
@@ -273,7 +274,7 @@ impl Wire for ChatWire {
         let Some(text) = self.texts.get_mut(piece.choice) else { return Vec::new() };
         let mut parts = text.reader.push(&piece.text);
         let mut finish = None;
-        if let Some(End::Done(why, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(why, _)) = &piece.end {
             parts.extend(text.reader.finish());
             finish = Some(finish_reason(why));
         }

@@ -7,9 +7,9 @@ use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::logprobs::Words;
 use crate::model::Loaded;
-use crate::piece::{End, Piece, Token};
+use crate::piece::{Piece, SequenceEnd, Token};
+use crate::sampling_params::SamplingParams;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
-use crate::wishes::Wishes;
 use axum::http::StatusCode;
 use axum::response::Response;
 use netcl::llm::engine::is_longer;
@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Maximum number of prompts per request.
-const MOST_PROMPTS: usize = 128;
+const MAX_PROMPTS: usize = 128;
 /// Maximum number of most likely tokens that are listed.
-const MOST_LISTED: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// A prompt in the form it was sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,31 +88,31 @@ pub fn prompts(value: Option<Value>, param: &str, most: usize) -> ApiResult<Vec<
 struct Asked {
     model: Option<String>,
     prompts: Vec<Prompt>,
-    wishes: Wishes,
+    params: SamplingParams,
     echo: bool,
     stream: bool,
     usage: bool,
 }
 
 fn asked(mut fields: Fields) -> ApiResult<Asked> {
-    let mut wishes = Wishes::take(&mut fields)?;
+    let mut params = SamplingParams::take(&mut fields)?;
     let model = fields.text("model")?;
-    let prompts = prompts(fields.any("prompt"), "prompt", MOST_PROMPTS)?;
+    let prompts = prompts(fields.any("prompt"), "prompt", MAX_PROMPTS)?;
     // OpenAI's default since the first version of this interface.
-    wishes.max = Some(fields.whole("max_tokens", 1, usize::MAX)?.unwrap_or(16));
-    wishes.logprobs = fields.whole("logprobs", 0, MOST_LISTED)?;
+    params.max = Some(fields.whole("max_tokens", 1, usize::MAX)?.unwrap_or(16));
+    params.logprobs = fields.whole("logprobs", 0, MAX_LISTED)?;
     let echo = fields.flag("echo")?.unwrap_or(false);
-    if echo && wishes.logprobs.is_some() {
+    if echo && params.logprobs.is_some() {
         return Err(ApiError::field(
             "echo",
             "echo: the probabilities of a prompt's tokens are not available; omit logprobs",
         ));
     }
-    fields.only("best_of", &wishes.choices.into())?;
+    fields.only("best_of", &params.choices.into())?;
     let (stream, usage) = super::streaming(&mut fields)?;
     harmless(&mut fields)?;
     fields.end()?;
-    Ok(Asked { model, prompts, wishes, echo, stream, usage })
+    Ok(Asked { model, prompts, params, echo, stream, usage })
 }
 
 /// Continues prompts.
@@ -120,13 +120,13 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, prompts, wishes, echo, stream, usage } = asked(Fields::of_body(body)?)?;
-    let choices = wishes.choices;
+    let Asked { model, prompts, params, echo, stream, usage } = asked(Fields::of_body(body)?)?;
+    let choices = params.choices;
     let texts = choices * prompts.len();
     let own = prompts.clone();
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), [choices, texts], false, move |model, _| {
-            own.iter().map(|prompt| wishes.job(model, prompt.ids(model, "prompt")?, None, "prompt")).collect()
+            own.iter().map(|prompt| params.job(model, prompt.ids(model, "prompt")?, None, "prompt")).collect()
         })
         .await?;
     let shown = match echo {
@@ -182,7 +182,7 @@ impl Whole {
         if piece.tokens.iter().any(|token| token.logprobs.is_some()) {
             self.tokens.extend(piece.tokens);
         }
-        if let Some(End::Done(finish, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             self.finish = finish_reason(finish);
         }
     }
@@ -230,7 +230,7 @@ impl Wire for CompletionWire {
 
     fn piece(&mut self, piece: &Piece) -> Vec<Event> {
         let finish = match &piece.end {
-            Some(End::Done(finish, _)) => Some(finish_reason(finish)),
+            Some(SequenceEnd::Done(finish, _)) => Some(finish_reason(finish)),
             _ => None,
         };
         let known = piece.tokens.iter().any(|token| token.logprobs.is_some());
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn prompts_come_in_four_forms() {
-        let of = |value: Value| prompts(Some(value), "prompt", MOST_PROMPTS);
+        let of = |value: Value| prompts(Some(value), "prompt", MAX_PROMPTS);
         assert_eq!(of(json!("a")), Ok(vec![Prompt::Text("a".into())]));
         assert_eq!(of(json!(["a", "b"])).unwrap().len(), 2);
         assert_eq!(of(json!([1, 2])), Ok(vec![Prompt::Ids(vec![1, 2])]));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Maximum number of texts per request.
-pub const MOST_TEXTS: usize = 2048;
+pub const MAX_TEXTS: usize = 2048;
 
 /// Returns the vectors of texts, and their total number of tokens.
 ///
@@ -33,7 +33,7 @@ pub async fn embedded(
             let ids = text.ids(&own, "input")?;
             let longest = own.about.longest;
             match ids.len() {
-                0 => Err(ApiError::field("input", "input: an empty text has no embedding")),
+                0 => Err(ApiError::field("input", "input: an empty text cannot be embedded")),
                 n if n > longest => Err(ApiError::context(n, longest, "input")),
                 _ => match ids.iter().find(|id| **id as usize >= own.about.vocab) {
                     Some(id) => Err(ApiError::field("input", format!("input: token {id} is unknown"))),
@@ -56,10 +56,10 @@ pub async fn embedded(
 pub async fn embeddings(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = fields.text("model")?;
-    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
+    let texts = prompts(fields.any("input"), "input", MAX_TEXTS)?;
     // A tokenizer may add a leading token, which does not represent any text.
     if texts.iter().any(|text| matches!(text, Prompt::Text(text) if text.is_empty())) {
-        return Err(ApiError::field("input", "input: an empty text has no embedding"));
+        return Err(ApiError::field("input", "input: an empty text cannot be embedded"));
     }
     let as_bytes = match fields.text("encoding_format")?.as_deref() {
         None | Some("float") => false,

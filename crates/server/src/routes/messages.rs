@@ -6,7 +6,7 @@ use crate::fields::{Fields, wrong};
 use serde_json::{Map, Value};
 
 /// Length of a call id in Mistral's templates.
-const SHORT: usize = 9;
+const MISTRAL_CALL_ID_LENGTH: usize = 9;
 
 /// Parses `messages`. Joins the parts of contents to one text and converts arguments of calls to objects.
 ///
@@ -93,7 +93,7 @@ fn echoed(message: &mut Map<String, Value>, place: &str) -> ApiResult<()> {
 }
 
 /// Fields of a message that this interface supports. A template need not use each of them: speaker names and earlier reasoning are often omitted.
-const KNOWN: [&str; 7] =
+const SUPPORTED_FIELDS: [&str; 7] =
     ["role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning"];
 
 /// Rejects fields of messages that neither this interface supports nor the template mentions.
@@ -104,7 +104,7 @@ pub fn known_to(messages: &[Value], template: &str) -> ApiResult<()> {
     for (at, message) in messages.iter().enumerate() {
         let fields = message.as_object().into_iter().flatten();
         let used = fields.filter(|(key, value)| {
-            KNOWN.contains(&key.as_str()) || value.is_null() || template.contains(key.as_str())
+            SUPPORTED_FIELDS.contains(&key.as_str()) || value.is_null() || template.contains(key.as_str())
         });
         let used: Vec<&str> = used.map(|(key, _)| key.as_str()).collect();
         only(message, &used, &format!("messages[{at}]"))?;
@@ -176,8 +176,8 @@ pub fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
 pub fn short_ids(messages: &mut [Value]) {
     let short = |id: &mut Value| {
         let Some(text) = id.as_str() else { return };
-        if text.len() != SHORT || !text.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            *id = blake3::hash(text.as_bytes()).to_hex()[..SHORT].into();
+        if text.len() != MISTRAL_CALL_ID_LENGTH || !text.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            *id = blake3::hash(text.as_bytes()).to_hex()[..MISTRAL_CALL_ID_LENGTH].into();
         }
     };
     for message in messages {

@@ -10,7 +10,7 @@ mod ollama_models;
 mod plain;
 mod responses;
 
-use crate::app::{App, MOST_GRAMMARS};
+use crate::app::{App, MAX_GRAMMARS};
 use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
@@ -197,7 +197,7 @@ impl Generation {
             false => (aside(app, work).await?, places),
             true => {
                 drop(places);
-                let full = || ApiError::full(MOST_GRAMMARS, 5);
+                let full = || ApiError::full(MAX_GRAMMARS, 5);
                 let _waits = app.grammars.try_acquire().map_err(|_| full())?;
                 let place = Arc::clone(&app.compilers).acquire_owned().await;
                 let jobs = spawned(place, work).await?;

@@ -3,7 +3,7 @@
 use super::Generation;
 use super::chat::{Conversation, Whole};
 use super::completions::{Prompt, prompts};
-use super::embeddings::{MOST_TEXTS, embedded};
+use super::embeddings::{MAX_TEXTS, embedded};
 use super::format::missing;
 use super::messages::{messages, tools};
 use super::ollama_models::{named, ok, today};
@@ -13,27 +13,27 @@ use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use crate::model::Loaded;
-use crate::piece::{End, Piece};
+use crate::piece::{Piece, SequenceEnd};
 use crate::reader::Reader;
+use crate::sampling_params::SamplingParams;
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::Tools;
-use crate::wishes::Wishes;
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Parses `options` with Ollama's names.
-fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
+fn options(fields: &mut Fields) -> ApiResult<(SamplingParams, Option<usize>)> {
     let empty = || Fields::of("options", json!({}));
     let mut options = match fields.object("options")? {
         Some(options) => options,
         None => empty()?,
     };
-    let mut wishes = Wishes::take(&mut options)?;
-    (wishes.choices, wishes.counts_prompt) = (1, true);
+    let mut params = SamplingParams::take(&mut options)?;
+    (params.choices, params.counts_prompt) = (1, true);
     // −1 means no limit, −2 the rest of the context: the same here.
-    wishes.max = match options.integer("num_predict")? {
+    params.max = match options.integer("num_predict")? {
         Some(n) if n > 0 => usize::try_from(n).ok(),
         Some(0) => {
             return Err(ApiError::field(
@@ -57,7 +57,7 @@ fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
         "low_vram",
     ]);
     options.end()?;
-    Ok((wishes, context))
+    Ok((params, context))
 }
 
 /// Parses `"json"` or a schema.
@@ -74,7 +74,7 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
 /// A parsed request of either route.
 struct Asked {
     model: String,
-    wishes: Wishes,
+    params: SamplingParams,
     stream: bool,
     /// Requested context length in tokens.
     context: Option<usize>,
@@ -87,7 +87,7 @@ type Others = Vec<(String, Value)>;
 
 fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
     let model = named(app, fields)?;
-    let (wishes, context) = options(fields)?;
+    let (params, context) = options(fields)?;
     let stream = fields.flag("stream")?.unwrap_or(true);
     let mut others = Vec::new();
     match fields.any("think") {
@@ -96,7 +96,7 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
         Some(effort @ Value::String(_)) => others.push(("reasoning_effort".into(), effort)),
         Some(other) => return Err(wrong("think", &other, "true, false or a string")),
     }
-    Ok((Asked { model, wishes, stream, context, tools: None }, format(fields)?, others))
+    Ok((Asked { model, params, stream, context, tools: None }, format(fields)?, others))
 }
 
 /// Parses `keep_alive`: models stay loaded until another one needs their memory. In a request without a prompt, 0 asks to unload the model at once.
@@ -154,12 +154,13 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let asked = Asked { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     let bound = conversation.is_bound();
-    let job =
-        move |model: &Loaded, wishes: &Wishes, patience: &Patience| conversation.job(model, wishes, patience);
+    let job = move |model: &Loaded, params: &SamplingParams, patience: &Patience| {
+        conversation.job(model, params, patience)
+    };
     answer(app, request, asked, Kind::Chat, bound, job).await
 }
 
-/// Continues a prompt. It becomes the first message of a conversation unless it is `raw` or the model has no template.
+/// Continues a prompt. It becomes the first message of a conversation unless it is `raw` or the model does not have a template.
 ///
 /// # Errors
 /// Same as [`chat`].
@@ -176,19 +177,19 @@ pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
         return load(app, &asked, Kind::Generate).await;
     }
     let bound = matches!(format, Format::Schema(..));
-    answer(app, request, asked, Kind::Generate, bound, move |model, wishes, patience| {
+    answer(app, request, asked, Kind::Generate, bound, move |model, params, patience| {
         if !raw && model.has_template() {
             let system = system.map(|text| json!({ "role": "system", "content": text }));
             let user = json!({ "role": "user", "content": prompt });
             let messages = system.into_iter().chain([user]).collect();
-            return Conversation { messages, tools: None, others, format }.job(model, wishes, patience);
+            return Conversation { messages, tools: None, others, format }.job(model, params, patience);
         }
         if system.is_some() {
             let message = "system: not supported for a raw prompt or a model without a chat template";
             return Err(ApiError::field("system", message));
         }
         let grammar = format.grammar(model.text()?.schemas.compiler(patience))?;
-        wishes.job(model, Prompt::Text(prompt).ids(model, "prompt")?, grammar, "prompt")
+        params.job(model, Prompt::Text(prompt).ids(model, "prompt")?, grammar, "prompt")
     })
     .await
 }
@@ -199,9 +200,9 @@ async fn answer(
     asked: Asked,
     kind: Kind,
     bound: bool,
-    job: impl FnOnce(&Loaded, &Wishes, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
+    job: impl FnOnce(&Loaded, &SamplingParams, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
-    let Asked { model, wishes, stream, context, tools } = asked;
+    let Asked { model, params, stream, context, tools } = asked;
     let Generation { model, running } =
         Generation::begin(app, request, Some(&model), [1, 1], bound, move |model, patience| {
             let longest = model.about.longest;
@@ -211,7 +212,7 @@ async fn answer(
                 );
                 return Err(ApiError::field("options.num_ctx", message));
             }
-            Ok(vec![job(model, &wishes, patience)?])
+            Ok(vec![job(model, &params, patience)?])
         })
         .await?;
     let mut wire = OllamaWire {
@@ -304,7 +305,7 @@ impl Wire for OllamaWire {
 
     fn piece(&mut self, piece: &Piece) -> Vec<Event> {
         let mut parts = self.reader.push(&piece.text);
-        if let Some(End::Done(finish, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
             self.finish = finish_reason(finish);
         }
@@ -348,7 +349,7 @@ impl Wire for OllamaWire {
 pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = named(app, &mut fields)?;
-    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
+    let texts = prompts(fields.any("input"), "input", MAX_TEXTS)?;
     fields.only("truncate", &false.into())?;
     keep(&mut fields, false)?;
     options(&mut fields)?;

@@ -23,11 +23,11 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Maximum bytes of a text for one tokenization request.
-const MOST_CONTENT: usize = 4 << 20;
+const MAX_CONTENT: usize = 4 << 20;
 /// Maximum bytes if the answer also contains the text of each token.
-const MOST_PIECES: usize = 1 << 20;
+const MAX_PIECES: usize = 1 << 20;
 /// Maximum bytes of a text from one detokenization request.
-const MOST_TEXT: usize = 16 << 20;
+const MAX_TEXT: usize = 16 << 20;
 
 fn page(text: &'static str) -> Response {
     let mut response = Response::new(Body::from(text));
@@ -134,7 +134,7 @@ pub async fn props(State(app): Shared) -> Response {
     }))
 }
 
-fn told(spec: &ModelSpec, loaded: Option<&Loaded>, started: u64) -> Value {
+fn model_info(spec: &ModelSpec, loaded: Option<&Loaded>, started: u64) -> Value {
     let mut own = json!({ "loaded": loaded.is_some() });
     if let Some(loaded) = loaded {
         let about = &loaded.about;
@@ -155,13 +155,13 @@ fn told(spec: &ModelSpec, loaded: Option<&Loaded>, started: u64) -> Value {
 }
 
 pub async fn models(State(app): Shared) -> Response {
-    let list = app.models.each().map(|(spec, loaded)| told(spec, loaded.as_deref(), app.since));
+    let list = app.models.each().map(|(spec, loaded)| model_info(spec, loaded.as_deref(), app.since));
     ok(&json!({ "object": "list", "data": list.collect::<Value>() }))
 }
 
 pub async fn model(State(app): Shared, Path(name): Path<String>) -> Response {
     match app.models.each().find(|(spec, _)| spec.name == name) {
-        Some((spec, loaded)) => ok(&told(spec, loaded.as_deref(), app.since)),
+        Some((spec, loaded)) => ok(&model_info(spec, loaded.as_deref(), app.since)),
         None => ApiError::no_model(&name, &app.models.names()).into_response(),
     }
 }
@@ -185,7 +185,7 @@ pub async fn device_data(State(app): Shared) -> Response {
     let sum = |kind: usize| all.iter().map(|(_, kinds)| kinds[kind].1).sum::<u64>();
     let names: Vec<String> = options.devices.iter().map(|d| d.capabilities().name.clone()).collect();
     let busy = app.models.busy();
-    let total = |of: fn(&crate::metrics::Busy) -> usize| busy.iter().map(of).sum::<usize>();
+    let total = |of: fn(&crate::metrics::ModelLoad) -> usize| busy.iter().map(of).sum::<usize>();
     let counters = app.models.metrics();
     let (totals, rates) = app.metrics.tokens(&counters);
     let [cancelled, failed] = Metrics::cancelled_and_failed(&counters);
@@ -242,7 +242,7 @@ pub async fn tokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     };
     let pieces = fields.flag("with_pieces")?.unwrap_or(false);
     fields.end()?;
-    let most = if pieces { MOST_PIECES } else { MOST_CONTENT };
+    let most = if pieces { MAX_PIECES } else { MAX_CONTENT };
     if content.len() > most {
         let message = format!(
             "content has {} bytes, but at most {most} are tokenized at once; send parts",
@@ -292,9 +292,9 @@ pub async fn detokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     aside(app, move || {
         let tokenizer = &model.text()?.tokenizer;
         let bytes = ids.iter().map(|id| tokenizer.piece(*id).map_or(0, <[u8]>::len)).sum::<usize>();
-        if bytes > MOST_TEXT {
+        if bytes > MAX_TEXT {
             let message = format!(
-                "tokens: their text has {bytes} bytes, but at most {MOST_TEXT} are decoded at once; send parts"
+                "tokens: their text has {bytes} bytes, but at most {MAX_TEXT} are decoded at once; send parts"
             );
             return Err(ApiError::field("tokens", message));
         }

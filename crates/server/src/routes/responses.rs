@@ -9,12 +9,12 @@ use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::names::name;
-use crate::piece::{End, Piece};
+use crate::piece::{Piece, SequenceEnd};
 use crate::reader::Reader;
+use crate::sampling_params::SamplingParams;
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::choice;
-use crate::wishes::Wishes;
 use axum::http::StatusCode;
 use axum::response::Response;
 use netcl::llm::Tokenizer;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 struct Asked {
     model: Option<String>,
     conversation: Conversation,
-    wishes: Wishes,
+    params: SamplingParams,
     stream: bool,
     repeated: Map<String, Value>,
 }
@@ -136,12 +136,12 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
 fn asked(body: &[u8]) -> ApiResult<Asked> {
     let mut fields = Fields::of_body(body)?;
     let repeated = repeated(&fields);
-    let mut wishes = Wishes::take(&mut fields)?;
-    if wishes.choices != 1 {
+    let mut params = SamplingParams::take(&mut fields)?;
+    if params.choices != 1 {
         return Err(ApiError::unknown("n"));
     }
     let model = fields.text("model")?;
-    wishes.max = fields.whole("max_output_tokens", 1, usize::MAX)?;
+    params.max = fields.whole("max_output_tokens", 1, usize::MAX)?;
     let instructions = fields.text("instructions")?;
     let messages = input(fields.any("input"), instructions.as_deref())?;
     let tools = tools(&mut fields)?;
@@ -165,7 +165,7 @@ fn asked(body: &[u8]) -> ApiResult<Asked> {
     fields.only("top_logprobs", &0.into())?;
     fields.end()?;
     let conversation = Conversation { messages, tools, others, format };
-    Ok(Asked { model, conversation, wishes, stream, repeated })
+    Ok(Asked { model, conversation, params, stream, repeated })
 }
 
 /// Returns the fields that an answer repeats, with the sent or the default values.
@@ -180,7 +180,7 @@ fn repeated(fields: &Fields) -> Map<String, Value> {
             *value = sent.clone();
         }
     }
-    // This field has no default.
+    // This field does not have a default.
     all.extend(fields.peek("user").map(|user| ("user".to_owned(), user.clone())));
     all
 }
@@ -310,11 +310,11 @@ fn items(answer: &Answer) -> Vec<Item> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, conversation, wishes, stream, repeated } = asked(body)?;
+    let Asked { model, conversation, params, stream, repeated } = asked(body)?;
     let (tools, bound) = (conversation.tools.clone(), conversation.is_bound());
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), [1, 1], bound, move |model, patience| {
-            Ok(vec![conversation.job(model, &wishes, patience)?])
+            Ok(vec![conversation.job(model, &params, patience)?])
         })
         .await?;
     let tokenizer = model.text().ok().map(|text| Arc::clone(&text.tokenizer));
@@ -438,7 +438,7 @@ impl Wire for ResponseWire {
 
     fn piece(&mut self, piece: &Piece) -> Vec<Event> {
         let mut parts = self.reader.push(&piece.text);
-        if let Some(End::Done(finish, _)) = &piece.end {
+        if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
             self.finish = finish_reason(finish);
         }

@@ -175,7 +175,7 @@ fn penalties_of_openai_count_the_answer_alone() {
                            "frequency_penalty": frequency, "presence_penalty": frequency, "seed": 1 });
         text("/v1/completions", &body)["choices"][0]["text"].clone()
     };
-    // The first token of an answer has no predecessor.
+    // The first token of an answer does not have a predecessor.
     assert_eq!(ask(0.0), ask(2.0));
     // The whole answer counts, regardless of its length.
     let whole = |frequency: f64| {

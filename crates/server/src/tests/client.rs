@@ -12,13 +12,13 @@ pub struct Client {
 
 /// A response that was read to its end.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
@@ -84,21 +84,21 @@ impl Client {
         stream
     }
 
-    pub fn request(&self, method: &str, path: &str, body: &[u8], more: &str) -> Answer {
+    pub fn request(&self, method: &str, path: &str, body: &[u8], more: &str) -> HttpAnswer {
         read(self.send(method, path, body, more))
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> HttpAnswer {
         self.request("GET", path, b"", "")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Answer {
+    pub fn post(&self, path: &str, body: &Value) -> HttpAnswer {
         self.request("POST", path, body.to_string().as_bytes(), "")
     }
 }
 
 /// Reads an answer to its end.
-pub fn read(mut stream: TcpStream) -> Answer {
+pub fn read(mut stream: TcpStream) -> HttpAnswer {
     let mut bytes = Vec::new();
     // A connection reset after the answer loses nothing.
     let _ = stream.read_to_end(&mut bytes);
@@ -108,7 +108,7 @@ pub fn read(mut stream: TcpStream) -> Answer {
     let body = bytes[at + 4..].to_vec();
     let body =
         if head.to_lowercase().contains("transfer-encoding: chunked") { dechunked(&body) } else { body };
-    Answer { status, head, body: String::from_utf8(body).unwrap() }
+    HttpAnswer { status, head, body: String::from_utf8(body).unwrap() }
 }
 
 fn dechunked(mut bytes: &[u8]) -> Vec<u8> {

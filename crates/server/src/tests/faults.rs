@@ -1,6 +1,6 @@
 //! Clients that disconnect, stall or send invalid data, full queues, and device failures.
 
-use super::client::{Answer, read};
+use super::client::{HttpAnswer, read};
 use super::{Server, Setup};
 use crate::app::ServeOptions;
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ fn stalled_readers_do_not_delay_the_next_request() {
 }
 
 /// Sends the head of a request, then its body one byte at a time until the server stops reading. Returns the answer.
-fn dripped(server: &Server) -> Answer {
+fn dripped(server: &Server) -> HttpAnswer {
     let stream = server.client.connect();
     let mut out = stream.try_clone().unwrap();
     out.write_all(server.client.head("POST", "/v1/completions", 1 << 20, "").as_bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! Cases to time: kernels that do not need a vendor's GPU, with data that exceeds all caches.
 
-use crate::measure::Case;
+use crate::measure::TimedCase;
 use netcl_kernel::Kernel;
 use netcl_kernel::tune::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention};
@@ -13,7 +13,7 @@ use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::{DType, Device, Generator, Result, Tensor};
 use std::sync::Arc;
 
-type Family = fn(&Device) -> Result<Vec<Case>>;
+type Family = fn(&Device) -> Result<Vec<TimedCase>>;
 
 /// All cases, created one family after the other, so that their memory is not needed at the same time.
 pub const FAMILIES: &[(&str, Family)] = &[
@@ -36,8 +36,8 @@ fn random(device: &Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
     Tensor::from_f32(device, shape.to_vec(), &data, dtype)
 }
 
-fn case(name: impl Into<String>, run: impl Fn() -> Result<Tensor> + 'static) -> Case {
-    Case::new(name, move || run().map(drop))
+fn case(name: impl Into<String>, run: impl Fn() -> Result<Tensor> + 'static) -> TimedCase {
+    TimedCase::new(name, move || run().map(drop))
 }
 
 static TILE: Kernel = Kernel::new(
@@ -80,20 +80,20 @@ fn product(a: &Tensor, b: &Tensor, tile: [usize; 5]) -> Result<()> {
     let launch = launch.write(c.storage()).write(c.storage()).scalar(0usize).scalar(0usize);
     let launch = [m, n, k, 1].into_iter().fold(launch, |l, v| l.scalar(v as i32));
     let launch = [0, 0, 0, 0, k, 1, n, 1usize].into_iter().fold(launch, |l, v| l.scalar(v));
-    // Each tile is summed by its own group, so there is no tail.
+    // Each tile is summed by its own group, so the tail is empty.
     let tiles = m.div_ceil(bm) * n.div_ceil(bn);
     let launch = launch.scalar(k as i32).scalar(tiles as i32).scalar(1).scalar(1.0f32).scalar(0);
     launch.groups3([tiles, 1, 1]).run()
 }
 
-fn products(device: &Device) -> Result<Vec<Case>> {
+fn products(device: &Device) -> Result<Vec<TimedCase>> {
     let mut cases = Vec::new();
     for (dtype, size) in [(DType::F32, 1024), (DType::F32, 2048), (DType::Bf16, 2048)] {
         let (a, b) = (random(device, &[size, size], dtype)?, random(device, &[size, size], dtype)?);
         let tiles = if dtype == DType::F32 { &TILES[..] } else { &TILES[..1] };
         for tile in tiles {
             let (a, b, tile) = (a.clone(), b.clone(), *tile);
-            let mut case = Case::new(format!("matmul {dtype} {size}"), move || product(&a, &b, tile));
+            let mut case = TimedCase::new(format!("matmul {dtype} {size}"), move || product(&a, &b, tile));
             let names = ["BM", "BN", "TM", "TN", "BK"];
             case.variant =
                 names.iter().zip(tile).map(|(n, v)| ((*n).to_string(), v as i64)).collect::<Params>();
@@ -103,7 +103,7 @@ fn products(device: &Device) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn moves(device: &Device) -> Result<Vec<Case>> {
+fn moves(device: &Device) -> Result<Vec<TimedCase>> {
     let x = random(device, &[4096, 4096], DType::F32)?;
     let bits = x.to_dtype(DType::Bf16)?;
     let mut cases = Vec::new();
@@ -134,7 +134,7 @@ fn moves(device: &Device) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn reductions(device: &Device) -> Result<Vec<Case>> {
+fn reductions(device: &Device) -> Result<Vec<TimedCase>> {
     let x = random(device, &[16_384, 1024], DType::F32)?;
     let a = x.clone();
     let rows = case("sum of rows", move || a.sum(&[1], false)).sweep(&["reduce"]);
@@ -157,17 +157,17 @@ fn both(x: Tensor, op: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Result<i
     })
 }
 
-fn rows(device: &Device) -> Result<Vec<Case>> {
+fn rows(device: &Device) -> Result<Vec<TimedCase>> {
     let x = random(device, &[16_384, 1024], DType::F32)?;
     let short = random(device, &[262_144, 65], DType::F32)?;
     Ok(vec![
-        Case::new("softmax 1024", both(x.clone(), |x| x.softmax(-1))?),
-        Case::new("log softmax 1024", both(x, |x| x.log_softmax(-1))?),
-        Case::new("softmax 65", both(short, |x| x.softmax(-1))?),
+        TimedCase::new("softmax 1024", both(x.clone(), |x| x.softmax(-1))?),
+        TimedCase::new("log softmax 1024", both(x, |x| x.log_softmax(-1))?),
+        TimedCase::new("softmax 65", both(short, |x| x.softmax(-1))?),
     ])
 }
 
-fn norms(device: &Device) -> Result<Vec<Case>> {
+fn norms(device: &Device) -> Result<Vec<TimedCase>> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::Bf16] {
         let n = 768;
@@ -181,13 +181,13 @@ fn norms(device: &Device) -> Result<Vec<Case>> {
         };
         let name = format!("layer norm {dtype}");
         if dtype == DType::F32 {
-            let case = Case::new(name, both(x.clone(), layer.clone())?);
+            let case = TimedCase::new(name, both(x.clone(), layer.clone())?);
             cases.push(case.sweep(&["norm_rows", "norm_rows_fwd"]));
-            let case = Case::new("layer norm plain", both(x, layer)?);
+            let case = TimedCase::new("layer norm plain", both(x, layer)?);
             let plain = case.fixed("layer_norm_variant", &[("layer_norm_plain", 1)]);
             cases.push(plain.sweep(&["layer_norm_plain"]));
         } else {
-            cases.push(Case::new(name, both(x, layer)?));
+            cases.push(TimedCase::new(name, both(x, layer)?));
         }
     }
     let gamma = Tensor::ones(device, [1024], DType::Bf16)?.parameter("gamma");
@@ -196,11 +196,11 @@ fn norms(device: &Device) -> Result<Vec<Case>> {
         gamma.set_grad(None);
         rms_norm(x, &gamma, 1e-5)
     };
-    cases.push(Case::new("rms norm bf16", both(x, rms)?));
+    cases.push(TimedCase::new("rms norm bf16", both(x, rms)?));
     Ok(cases)
 }
 
-fn losses(device: &Device) -> Result<Vec<Case>> {
+fn losses(device: &Device) -> Result<Vec<TimedCase>> {
     let mut cases = Vec::new();
     for (name, rows, classes, dtype) in
         [("cross entropy", 1024, 50_304, DType::F32), ("cross entropy 65", 262_144, 65, DType::F32)]
@@ -209,7 +209,7 @@ fn losses(device: &Device) -> Result<Vec<Case>> {
             (0..rows as u32).map(|i| i.wrapping_mul(2_654_435_761) % classes as u32).collect();
         let targets = Tensor::from_u32(device, [rows], &targets)?;
         let x = random(device, &[rows, classes], dtype)?.parameter("x");
-        let case = Case::new(name, move || {
+        let case = TimedCase::new(name, move || {
             cross_entropy(&x, &targets, CrossEntropy::default())?.backward()?;
             x.set_grad(None);
             Ok(())
@@ -219,15 +219,15 @@ fn losses(device: &Device) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn tables(device: &Device) -> Result<Vec<Case>> {
+fn tables(device: &Device) -> Result<Vec<TimedCase>> {
     let (v, c, n) = (50_304, 768, 16_384);
     let ids: Vec<u32> = (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) % v as u32).collect();
     let ids = Tensor::from_u32(device, [n], &ids)?;
     let table = random(device, &[v, c], DType::F32)?;
-    Ok(vec![Case::new("embedding", both(table, move |table| embedding(table, &ids))?)])
+    Ok(vec![TimedCase::new("embedding", both(table, move |table| embedding(table, &ids))?)])
 }
 
-fn attentions(device: &Device) -> Result<Vec<Case>> {
+fn attentions(device: &Device) -> Result<Vec<TimedCase>> {
     let mut cases = Vec::new();
     for (dtype, d, causal) in [(DType::F32, 64, true), (DType::Bf16, 64, true), (DType::F32, 128, false)] {
         let shape = [4, 12, 1024, d];
@@ -240,7 +240,7 @@ fn attentions(device: &Device) -> Result<Vec<Case>> {
             attention(q, &k, &v, options.clone())
         };
         let how = if causal { "causal" } else { "full" };
-        cases.push(Case::new(
+        cases.push(TimedCase::new(
             format!("attention {dtype} {d} {how}"),
             both(random(device, &shape, dtype)?, op)?,
         ));
@@ -248,7 +248,7 @@ fn attentions(device: &Device) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn steps(device: &Device) -> Result<Vec<Case>> {
+fn steps(device: &Device) -> Result<Vec<TimedCase>> {
     let mut entries = Vec::new();
     for i in 0..4 {
         let param = random(device, &[2048, 2048], DType::F32)?.parameter(&format!("p{i}"));
@@ -257,6 +257,6 @@ fn steps(device: &Device) -> Result<Vec<Case>> {
     }
     let rule = Arc::new(AdamW { betas: [0.9, 0.95], eps: 1e-8 });
     let update = std::cell::RefCell::new(Update::new(rule, entries, None)?);
-    let case = Case::new("adamw", move || update.borrow_mut().step(1e-4, Some(1.0)));
+    let case = TimedCase::new("adamw", move || update.borrow_mut().step(1e-4, Some(1.0)));
     Ok(vec![case.sweep(&["optimizer"])])
 }

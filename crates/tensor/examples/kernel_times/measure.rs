@@ -15,7 +15,7 @@ const SAMPLE: u64 = 16;
 const CANDIDATES: usize = 8;
 
 /// A computation whose launches are timed.
-pub struct Case {
+pub struct TimedCase {
     /// Name of the case.
     pub name: String,
     /// Kernels whose parameters are swept, one after the other.
@@ -28,7 +28,7 @@ pub struct Case {
     pub run: Box<dyn Fn() -> Result<()>>,
 }
 
-impl Case {
+impl TimedCase {
     /// Creates a case without a parameter sweep.
     pub fn new(name: impl Into<String>, run: impl Fn() -> Result<()> + 'static) -> Self {
         Self {
@@ -108,7 +108,12 @@ impl Scratch {
 }
 
 /// Times the case with its defaults, and with each candidate of the swept kernels.
-pub fn measure(device: &Device, scratch: &Scratch, case: &Case, mut line: impl FnMut(String)) -> Result<()> {
+pub fn measure(
+    device: &Device,
+    scratch: &Scratch,
+    case: &TimedCase,
+    mut line: impl FnMut(String),
+) -> Result<()> {
     let tuning = Tuning::of(device);
     for (kernel, params) in &case.fixed {
         tuning.try_out(kernel, 0, Some(params.clone()));
@@ -143,7 +148,7 @@ pub fn measure(device: &Device, scratch: &Scratch, case: &Case, mut line: impl F
 fn lines_of(
     device: &Device,
     scratch: &Scratch,
-    case: &Case,
+    case: &TimedCase,
     swept: &str,
     variant: &Params,
 ) -> Result<Vec<Line>> {

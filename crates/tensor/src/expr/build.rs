@@ -1,6 +1,6 @@
 //! Expressions, as users write them.
 
-use super::node::{Kind, Nodes, Reduction, binary_row, unary_of, unary_row};
+use super::node::{NodeKind, Nodes, ReductionKind, binary_row, unary_of, unary_row};
 use super::show;
 use crate::{DType, Error, Result, Shape};
 use std::cell::RefCell;
@@ -46,7 +46,7 @@ impl Expr {
             )),
         }
     }
-    fn made(&self, kind: Kind, others: &[&Self]) -> Result<Self> {
+    fn made(&self, kind: NodeKind, others: &[&Self]) -> Result<Self> {
         let mut args = vec![self.id];
         for other in others {
             args.push(other.of(&self.nodes)?);
@@ -78,14 +78,14 @@ impl Expr {
         }
         let mut bits = [0; 2];
         bits.iter_mut().zip(scalars).for_each(|(b, s)| *b = s.to_bits());
-        self.made(Kind::Unary(row, bits), &[])
+        self.made(NodeKind::Unary(row, bits), &[])
     }
     /// Applies the elementwise op of two tensors with this name.
     ///
     /// # Errors
     /// `Unsupported` if the op does not exist; `Shape` if the shapes cannot be broadcast.
     pub fn binary(&self, name: &str, other: &Self) -> Result<Self> {
-        self.made(Kind::Binary(binary_row(name)?), &[other])
+        self.made(NodeKind::Binary(binary_row(name)?), &[other])
     }
     unary!(neg, exp, log, sqrt, rsqrt, tanh, sigmoid, relu, silu, gelu, gelu_tanh, abs, square, sin, cos, softplus, hard_swish, mish;
         add_scalar, mul_scalar, rsub_scalar, rdiv_scalar, pow_scalar, leaky_relu, elu);
@@ -98,22 +98,22 @@ impl Expr {
     pub fn div_scalar(&self, s: f32) -> Result<Self> {
         self.mul_scalar(1.0 / s)
     }
-    /// As [`Tensor::clamp`](crate::Tensor::clamp).
+    /// Does the same as [`Tensor::clamp`](crate::Tensor::clamp).
     pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
         self.unary("clamp", &[low, high])
     }
 
     /// Returns 1 where `self == other`, else 0. Compares the unrounded values in the kernel.
     pub fn eq(&self, other: &Self) -> Result<Self> {
-        self.made(Kind::Compare(0), &[other])
+        self.made(NodeKind::Compare(0), &[other])
     }
     /// Returns 1 where `self < other`, else 0.
     pub fn lt(&self, other: &Self) -> Result<Self> {
-        self.made(Kind::Compare(1), &[other])
+        self.made(NodeKind::Compare(1), &[other])
     }
     /// Returns 1 where `self <= other`, else 0.
     pub fn le(&self, other: &Self) -> Result<Self> {
-        self.made(Kind::Compare(2), &[other])
+        self.made(NodeKind::Compare(2), &[other])
     }
     /// Returns 1 where `self > other`, else 0.
     pub fn gt(&self, other: &Self) -> Result<Self> {
@@ -125,7 +125,7 @@ impl Expr {
     }
     /// Returns `a` where this mask is nonzero, else `b`.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
-        self.made(Kind::Where, &[a, b])
+        self.made(NodeKind::Where, &[a, b])
     }
     /// Returns `value` where `mask` is nonzero, else this value.
     pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self> {
@@ -133,11 +133,11 @@ impl Expr {
     }
     /// Rounds to what a storage type can represent; integers are rounded to the nearest. The gradient passes unchanged.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
-        self.made(Kind::Cast(dtype), &[])
+        self.made(NodeKind::Cast(dtype), &[])
     }
     /// Returns the same values, but stops gradients.
     pub fn detach(&self) -> Self {
-        self.made(Kind::Detach, &[]).unwrap_or_else(|_| self.clone())
+        self.made(NodeKind::Detach, &[]).unwrap_or_else(|_| self.clone())
     }
     /// Broadcasts the values to a larger shape.
     ///
@@ -148,7 +148,7 @@ impl Expr {
         Ok(Self { nodes: Rc::clone(&self.nodes), id })
     }
 
-    fn reduced(&self, name: &str, how: Reduction, axes: &[isize]) -> Result<Self> {
+    fn reduced(&self, name: &str, how: ReductionKind, axes: &[isize]) -> Result<Self> {
         let shape = self.shape();
         let mut mask = if axes.is_empty() { (1u32 << shape.rank()) - 1 } else { 0 };
         for axis in axes {
@@ -163,11 +163,11 @@ impl Expr {
     }
     /// Sums over `axes`, or over all axes if none are given. They remain with size 1.
     pub fn sum(&self, axes: &[isize]) -> Result<Self> {
-        self.reduced("sum", Reduction::Sum, axes)
+        self.reduced("sum", ReductionKind::Sum, axes)
     }
     /// Computes the maximum over `axes`, which remain with size 1. NaN if an element is NaN. Ties share the gradient.
     pub fn max(&self, axes: &[isize]) -> Result<Self> {
-        self.reduced("max", Reduction::Max, axes)
+        self.reduced("max", ReductionKind::Max, axes)
     }
     /// Computes the mean over `axes`, which remain with size 1.
     pub fn mean(&self, axes: &[isize]) -> Result<Self> {

@@ -2,19 +2,19 @@
 //! its part in order, `DEEP` at a time, so that memory is read contiguously. Other results of the same elements are written in the same
 //! walk.
 
-use super::emit::{Emitter, Form};
-use super::node::{Kind, Nodes, Reduction};
-use super::plan::Job;
+use super::emit::{Emitter, KernelLayout};
+use super::node::{NodeKind, Nodes, ReductionKind};
+use super::plan::FusedKernel;
 use std::fmt::Write as _;
 
 /// Generates the kernel's source, with `NAME` for its name. Reductions are (rows, parts, inner) in f32.
-pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
+pub(super) fn text(nodes: &Nodes, job: &FusedKernel, form: &KernelLayout) -> String {
     let mut emitter = Emitter::new(nodes, job, form);
-    let reductions: Vec<(usize, Reduction, usize)> = job
+    let reductions: Vec<(usize, ReductionKind, usize)> = job
         .outputs
         .iter()
         .filter_map(|id| match nodes.kind(*id) {
-            Kind::Reduce(how, _) => Some((*id, how, nodes.all[*id].args[0])),
+            NodeKind::Reduce(how, _) => Some((*id, how, nodes.all[*id].args[0])),
             _ => None,
         })
         .collect();
@@ -25,12 +25,12 @@ pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     emitter.out += "const ulong first = row % parts * per, last = min(deep, first + per);\n";
     emitter.out += "for (ulong c = get_global_id(0) * CHUNK; c < inner; c += get_global_size(0) * CHUNK) {\n";
     for (id, how, _) in &reductions {
-        let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
+        let start = if *how == ReductionKind::Sum { "0.0f" } else { "-INFINITY" };
         let _ = writeln!(
             emitter.out,
             "FV s{id}[CHUNK / VW]; for (uint u = 0; u < CHUNK / VW; u++) s{id}[u] = (FV)({start});"
         );
-        if *how == Reduction::Max {
+        if *how == ReductionKind::Max {
             let _ = writeln!(
                 emitter.out,
                 "UV q{id}[CHUNK / VW]; for (uint u = 0; u < CHUNK / VW; u++) q{id}[u] = (UV)(0u);"
@@ -54,7 +54,7 @@ pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
 }
 
 /// Emits the loop over the columns' elements of one row.
-fn walked(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], row: &str) {
+fn walked(emitter: &mut Emitter<'_>, reductions: &[(usize, ReductionKind, usize)], row: &str) {
     let _ = write!(emitter.out, "const ulong down = {row}; ");
     for i in 0..emitter.form.leaves.len() {
         let _ = write!(emitter.out, "const ulong b{i} = a{i} + down * q{i}; ");
@@ -70,7 +70,7 @@ fn walked(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], r
     emitter.out += "}\n}\n";
 }
 
-fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], tail: bool) {
+fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, ReductionKind, usize)], tail: bool) {
     emitter.out += if tail { "const int lanes = (int)(inner - i);\n" } else { "const int lanes = VW;\n" };
     let is_reduction = |id: &usize| reductions.iter().any(|r| r.0 == *id);
     let whole: Vec<usize> = emitter.job.outputs.iter().copied().filter(|id| !is_reduction(id)).collect();
@@ -79,20 +79,20 @@ fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], ta
     emitter.store(&whole, tail);
     for (id, how, arg) in reductions {
         let _ = match how {
-            Reduction::Sum => writeln!(emitter.out, "s{id}[u] += v{arg};"),
-            Reduction::Max => writeln!(emitter.out, "TAKE_MAX(s{id}[u], q{id}[u], v{arg})"),
+            ReductionKind::Sum => writeln!(emitter.out, "s{id}[u] += v{arg};"),
+            ReductionKind::Max => writeln!(emitter.out, "TAKE_MAX(s{id}[u], q{id}[u], v{arg})"),
         };
     }
 }
 
-fn stored(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)]) {
+fn stored(emitter: &mut Emitter<'_>, reductions: &[(usize, ReductionKind, usize)]) {
     emitter.out += "for (uint u = 0; u < CHUNK / VW; u++) {\nconst ulong i = c + (ulong)u * VW;\nif (i >= inner) break;\n";
     for (id, how, _) in reductions {
         let Some(y) = emitter.job.outputs.iter().position(|output| output == id) else { continue };
         let _ = match how {
-            Reduction::Sum => writeln!(emitter.out, "const FV v{id} = s{id}[u];"),
+            ReductionKind::Sum => writeln!(emitter.out, "const FV v{id} = s{id}[u];"),
             // A maximum that is NaN is restored from the collected NaN bits.
-            Reduction::Max => writeln!(
+            ReductionKind::Max => writeln!(
                 emitter.out,
                 "const FV v{id} = AS_FV(q{id}[u]) == AS_FV(q{id}[u]) ? s{id}[u] : (FV)(NAN);"
             ),

@@ -9,8 +9,8 @@
 
 mod rows;
 
-use super::node::{Kind, Nodes, unary_of};
-use super::plan::Job;
+use super::node::{NodeKind, Nodes, unary_of};
+use super::plan::FusedKernel;
 use crate::DType;
 use crate::ops::map::places;
 use netcl_kernel::generate::Step;
@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 
 /// Memory layout of a kernel's operands. Together with the tree, it determines the source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Form {
+pub(super) struct KernelLayout {
     /// Storage type and step along a row for each leaf.
     pub leaves: Vec<(DType, Step)>,
     /// Storage types of the outputs.
@@ -30,7 +30,7 @@ pub(super) struct Form {
     /// Marks leaves with the same elements in every row if each work-item reads them only once. Otherwise, all work-items would read the
     /// same few cache lines for each row, which exceeds the bandwidth of the last-level cache slices that hold them.
     pub still: Vec<bool>,
-    /// Rows consist of whole vectors of any width, so there is no remainder.
+    /// Rows consist of whole vectors of any width, without a remainder.
     pub whole: bool,
     /// Bits of the scalars beyond the first [`ARGUMENTS`]; they are literals in the source.
     pub literals: Vec<u32>,
@@ -40,24 +40,24 @@ pub(super) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Keep {
     Nothing,
-    /// Private memory, for costly values in rows of at most [`KEPT`] elements that belong to one work-item (CPUs).
+    /// Private memory, for costly values in rows of at most [`MAX_KEPT_ROW`] elements that belong to one work-item (CPUs).
     Memory,
     /// Registers, for rows of which each work-item has `HELD` vectors: at most this many values, both elements and costly results.
     Registers(usize),
 }
 
 /// Largest number of elements of a row that is kept between passes: 32 KiB per value, which fits in the L2 cache.
-pub(super) const KEPT: usize = 8192;
+pub(super) const MAX_KEPT_ROW: usize = 8192;
 /// Largest number of scalars that are kernel arguments. Another argument value does not need another kernel.
 const ARGUMENTS: usize = 64;
 
 /// Returns the nodes that are or have scalars, each with its bits, in the order of the kernel's arguments.
-fn scalars(nodes: &Nodes, job: &Job) -> Vec<(usize, u32)> {
+fn scalars(nodes: &Nodes, job: &FusedKernel) -> Vec<(usize, u32)> {
     let mut out = Vec::new();
     for id in job.scalars.iter().copied() {
         match nodes.kind(id) {
-            Kind::Const(bits) => out.push((id, bits)),
-            Kind::Unary(row, bits) | Kind::UnaryGrad(row, bits) => {
+            NodeKind::Const(bits) => out.push((id, bits)),
+            NodeKind::Unary(row, bits) | NodeKind::UnaryGrad(row, bits) => {
                 out.extend(bits.iter().take(unary_of(row).scalars.len()).map(|b| (id, *b)));
             }
             _ => {}
@@ -67,7 +67,7 @@ fn scalars(nodes: &Nodes, job: &Job) -> Vec<(usize, u32)> {
 }
 
 /// Returns the scalars of a kernel: its arguments, and the bits of the scalars that are literals.
-pub(super) fn arguments(nodes: &Nodes, job: &Job) -> (Vec<f32>, Vec<u32>) {
+pub(super) fn arguments(nodes: &Nodes, job: &FusedKernel) -> (Vec<f32>, Vec<u32>) {
     let mut all: Vec<u32> = scalars(nodes, job).into_iter().map(|(_, bits)| bits).collect();
     let literals = all.split_off(all.len().min(ARGUMENTS));
     (all.into_iter().map(f32::from_bits).collect(), literals)
@@ -75,8 +75,8 @@ pub(super) fn arguments(nodes: &Nodes, job: &Job) -> (Vec<f32>, Vec<u32>) {
 
 pub(super) struct Emitter<'a> {
     nodes: &'a Nodes,
-    pub job: &'a Job,
-    pub form: &'a Form,
+    pub job: &'a FusedKernel,
+    pub form: &'a KernelLayout,
     /// Pass in which each node of the kernel is computed, and whether the node varies along a row.
     about: HashMap<usize, (usize, bool)>,
     all: Vec<usize>,
@@ -90,7 +90,7 @@ pub(super) struct Emitter<'a> {
 }
 
 /// Generates the kernel's source, with `NAME` for its name.
-pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
+pub(super) fn text(nodes: &Nodes, job: &FusedKernel, form: &KernelLayout) -> String {
     let mut emitter = Emitter::new(nodes, job, form);
     emitter.out = format!("__kernel void NAME({}) {{\n", emitter.parameters());
     match (job.reduced > 0, form.outer.is_some()) {
@@ -133,7 +133,7 @@ pub(super) fn filled(text: &str, names: &[String], scalars: &[String]) -> String
 }
 
 impl<'a> Emitter<'a> {
-    pub fn new(nodes: &'a Nodes, job: &'a Job, form: &'a Form) -> Self {
+    pub fn new(nodes: &'a Nodes, job: &'a FusedKernel, form: &'a KernelLayout) -> Self {
         let all = job.cone(nodes, &job.outputs);
         let mut emitter = Self {
             nodes,
@@ -285,8 +285,8 @@ impl<'a> Emitter<'a> {
         }
         let names: Vec<String> = node.args.iter().map(|a| format!("v{a}")).collect();
         let value = match (node.kind, node.kind.text()) {
-            (Kind::Const(_), _) => self.scalars_of(id)[0].clone(),
-            (Kind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), names[0]),
+            (NodeKind::Const(_), _) => self.scalars_of(id)[0].clone(),
+            (NodeKind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), names[0]),
             (_, Some(text)) => {
                 let text = filled(text, &names, self.scalars_of(id));
                 match self.divisor(id) {

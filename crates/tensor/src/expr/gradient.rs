@@ -1,6 +1,6 @@
 //! The gradient of a tree: a tree over the same inputs and the gradient of the result.
 
-use super::node::{Kind, Nodes, Reduction, binary_of, binary_row, unary_of};
+use super::node::{NodeKind, Nodes, ReductionKind, binary_of, binary_row, unary_of};
 use crate::Result;
 use crate::ops::elementwise::Saves;
 use crate::ops::map::places;
@@ -14,10 +14,10 @@ impl Nodes {
         inputs: &[usize],
     ) -> Result<Vec<Option<usize>>> {
         let ids: Vec<usize> = roots.iter().map(|(root, _)| *root).collect();
-        let cone = self.cone(&ids, |id| self.kind(id) == Kind::Detach);
+        let cone = self.cone(&ids, |id| self.kind(id) == NodeKind::Detach);
         let mut wanted = vec![false; self.all.len()];
         for id in &cone {
-            let through = !matches!(self.kind(*id), Kind::Detach | Kind::Compare(_));
+            let through = !matches!(self.kind(*id), NodeKind::Detach | NodeKind::Compare(_));
             wanted[*id] = inputs.contains(id) || through && self.all[*id].args.iter().any(|a| wanted[*a]);
         }
         let mut found: Vec<Option<usize>> = vec![None; wanted.len()];
@@ -36,7 +36,7 @@ impl Nodes {
 
     fn added(&mut self, before: Option<usize>, part: usize) -> Result<usize> {
         match before {
-            Some(before) => self.made(Kind::Binary(binary_row("add")?), &[before, part]),
+            Some(before) => self.made(NodeKind::Binary(binary_row("add")?), &[before, part]),
             None => Ok(part),
         }
     }
@@ -47,34 +47,34 @@ impl Nodes {
         let mut out = Vec::new();
         for (at, arg) in args.iter().copied().enumerate().filter(|(_, arg)| wanted[*arg]) {
             let part = match kind {
-                Kind::Unary(row, scalars) => {
+                NodeKind::Unary(row, scalars) => {
                     let saved = if unary_of(row).saves == Saves::Output { id } else { arg };
                     match unary_of(row).dx {
                         "x1" => dy,
                         text => {
                             let [saved] = read(text, [saved], dy);
-                            self.made(Kind::UnaryGrad(row, scalars), &[saved, dy])?
+                            self.made(NodeKind::UnaryGrad(row, scalars), &[saved, dy])?
                         }
                     }
                 }
-                Kind::Binary(row) => {
+                NodeKind::Binary(row) => {
                     let text = if at == 0 { binary_of(row).da } else { binary_of(row).db };
                     match text {
                         "" => dy,
                         _ => {
                             let [a, b] = read(text, [args[0], args[1]], dy);
-                            self.made(Kind::BinaryGrad(row, at == 1), &[a, b, dy])?
+                            self.made(NodeKind::BinaryGrad(row, at == 1), &[a, b, dy])?
                         }
                     }
                 }
-                Kind::Where if at > 0 => {
+                NodeKind::Where if at > 0 => {
                     let zero = self.number(0.0);
                     let [a, b] = if at == 1 { [dy, zero] } else { [zero, dy] };
-                    self.made(Kind::Where, &[args[0], a, b])?
+                    self.made(NodeKind::Where, &[args[0], a, b])?
                 }
-                Kind::Cast(_) | Kind::Expand | Kind::Stored => dy,
-                Kind::Reduce(Reduction::Sum, _) => dy,
-                Kind::Reduce(Reduction::Max, mask) => self.part_of_max(arg, mask, dy)?,
+                NodeKind::Cast(_) | NodeKind::Expand | NodeKind::Stored => dy,
+                NodeKind::Reduce(ReductionKind::Sum, _) => dy,
+                NodeKind::Reduce(ReductionKind::Max, mask) => self.part_of_max(arg, mask, dy)?,
                 _ => continue,
             };
             let whole = if kind.is_reduction() { self.shape(arg).clone() } else { shape.clone() };
@@ -88,15 +88,15 @@ impl Nodes {
     /// differ in its last bit.
     fn part_of_max(&mut self, arg: usize, mask: u32, dy: usize) -> Result<usize> {
         let x = match self.kind(arg) {
-            Kind::Input(_) => arg,
-            _ => self.made(Kind::Stored, &[arg])?,
+            NodeKind::Input(_) => arg,
+            _ => self.made(NodeKind::Stored, &[arg])?,
         };
-        let y = self.reduced(Reduction::Max, x, mask)?;
-        let ties = self.made(Kind::Compare(0), &[x, y])?;
-        let count = self.reduced(Reduction::Sum, ties, mask)?;
+        let y = self.reduced(ReductionKind::Max, x, mask)?;
+        let ties = self.made(NodeKind::Compare(0), &[x, y])?;
+        let count = self.reduced(ReductionKind::Sum, ties, mask)?;
         let [mul, div] = [binary_row("mul")?, binary_row("div")?];
-        let share = self.made(Kind::Binary(div), &[dy, count])?;
-        self.made(Kind::Binary(mul), &[ties, share])
+        let share = self.made(NodeKind::Binary(div), &[dy, count])?;
+        self.made(NodeKind::Binary(mul), &[ties, share])
     }
 
     /// Like [`Nodes::expanded`], but the node may have more leading ones than `shape` has axes.

@@ -1,6 +1,6 @@
 //! Interprets trees in f64 on the host, node by node. Kernels are compared with the results.
 
-use super::node::{Kind, Nodes, Reduction, unary_of, value};
+use super::node::{NodeKind, Nodes, ReductionKind, unary_of, value};
 use crate::Shape;
 use crate::array::{Array, unravel};
 use crate::ops::elementwise::Saves;
@@ -13,8 +13,8 @@ impl Nodes {
         for id in self.cone(roots, |_| false) {
             let node = &self.all[id];
             let array = match node.kind {
-                Kind::Input(i) => inputs[i].clone(),
-                Kind::Reduce(how, _) => {
+                NodeKind::Input(i) => inputs[i].clone(),
+                NodeKind::Reduce(how, _) => {
                     let x = found[node.args[0]].take();
                     let out = x.as_ref().map(|x| reduced(how, x, &node.shape));
                     found[node.args[0]] = x;
@@ -39,7 +39,7 @@ impl Nodes {
     /// Returns the arguments that [`value`] needs.
     fn operands(&self, id: usize) -> Vec<usize> {
         let mut args = self.all[id].args.clone();
-        let Kind::UnaryGrad(row, _) = self.all[id].kind else { return args };
+        let NodeKind::UnaryGrad(row, _) = self.all[id].kind else { return args };
         if let (Saves::Output, [x, ..]) = (unary_of(row).saves, self.all[args[0]].args.as_slice()) {
             args[0] = *x;
         }
@@ -47,8 +47,8 @@ impl Nodes {
     }
 }
 
-fn reduced(how: Reduction, x: &Array, kept: &Shape) -> Array {
-    let start = if how == Reduction::Sum { 0.0 } else { f64::NEG_INFINITY };
+fn reduced(how: ReductionKind, x: &Array, kept: &Shape) -> Array {
+    let start = if how == ReductionKind::Sum { 0.0 } else { f64::NEG_INFINITY };
     let mut out = Array::from_fn(kept.clone(), |_| start);
     let strides = kept.strides();
     for (i, v) in x.data.iter().enumerate() {
@@ -56,9 +56,9 @@ fn reduced(how: Reduction, x: &Array, kept: &Shape) -> Array {
         let to: usize = (0..at.len()).filter(|d| kept.dims()[*d] != 1).map(|d| at[d] * strides[d]).sum();
         let old = out.data[to];
         out.data[to] = match how {
-            Reduction::Sum => old + v,
-            Reduction::Max if old > *v || old.is_nan() => old,
-            Reduction::Max => *v,
+            ReductionKind::Sum => old + v,
+            ReductionKind::Max if old > *v || old.is_nan() => old,
+            ReductionKind::Max => *v,
         };
     }
     out

@@ -79,7 +79,7 @@ fn needed(inputs: &[Tensor]) -> Vec<bool> {
 /// inputs, and inputs that do not affect the result, get `None`.
 ///
 /// # Errors
-/// As [`fuse`]; `Shape` if the shapes of `dy` and the result differ.
+/// Errors of [`fuse`]; `Shape` if the shapes of `dy` and the result differ.
 pub fn gradients(
     inputs: &[&Tensor],
     dy: &Tensor,
@@ -99,7 +99,7 @@ pub fn gradients(
 /// Returns the tree of `f` over `inputs`, and the source of the kernels for the tree and its gradient.
 ///
 /// # Errors
-/// As [`fuse`].
+/// Errors of [`fuse`].
 pub fn explain(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<String> {
     let Some(first) = inputs.first() else {
         return Err(Error::shape("explain: no inputs, expected at least one"));
@@ -123,7 +123,7 @@ pub fn explain(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> R
 /// Computes the tree of `f` in f64 on the host, as a reference for kernels.
 ///
 /// # Errors
-/// As [`fuse`].
+/// Errors of [`fuse`].
 pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<Array> {
     let shapes: Vec<&Shape> = inputs.iter().map(|x| &x.shape).collect();
     let (nodes, root) = built(&shapes, f)?;
@@ -137,14 +137,14 @@ pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> 
 /// Computes several results of one tree, off the tape and stored as `dtypes`. Operations that are defined as trees use this.
 ///
 /// # Errors
-/// As [`fuse`].
+/// Errors of [`fuse`].
 pub(crate) fn computed<const I: usize, const N: usize>(
     inputs: &[&Tensor; I],
     dtypes: [DType; N],
     f: impl FnOnce(&[Expr; I]) -> Result<[Expr; N]>,
 ) -> Result<[Tensor; N]> {
     let Some(first) = inputs.first() else {
-        return Err(Error::internal("a tree has no inputs"));
+        return Err(Error::internal("a tree does not have inputs"));
     };
     let (nodes, roots) = built_all(&shapes_of(inputs), |given| {
         f(given.try_into().map_err(|_| Error::internal("an input of a tree is missing"))?)

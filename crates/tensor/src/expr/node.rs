@@ -9,14 +9,14 @@ use std::collections::HashMap;
 
 /// Kind of a reduction over axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Reduction {
+pub(super) enum ReductionKind {
     Sum,
     Max,
 }
 
 /// Operation of a node. Row numbers refer to [`UNARY`], [`BINARY`] and [`COMPARISONS`]; floats are stored as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// The input with this index.
     Input(usize),
     Const(u32),
@@ -36,13 +36,13 @@ pub(super) enum Kind {
     /// The same values, written to memory, so that all kernels that read them see the same bits.
     Stored,
     /// Reduction over the axes of a mask, whose lowest bit is the last axis. The axes remain with size 1.
-    Reduce(Reduction, u32),
+    Reduce(ReductionKind, u32),
 }
 
 /// A node. Its arguments are nodes with smaller indices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Node {
-    pub kind: Kind,
+pub(super) struct ExprNode {
+    pub kind: NodeKind,
     pub args: Vec<usize>,
     pub shape: Shape,
 }
@@ -50,7 +50,7 @@ pub(super) struct Node {
 /// All nodes so far; equal nodes are stored once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
-    pub all: Vec<Node>,
+    pub all: Vec<ExprNode>,
     /// Nodes by hash; on a collision, the next free hash.
     known: QuickMap<u64, usize>,
 }
@@ -71,7 +71,7 @@ pub(super) fn binary_row(name: &str) -> Result<usize> {
     found.ok_or_else(|| Error::unsupported(format!("{name} is not an elementwise op of two tensors")))
 }
 
-impl Kind {
+impl NodeKind {
     /// Returns the C expression in the arguments `x0`, `x1`, … and the scalars `s0`, `s1`, if the node has one.
     pub fn text(self) -> Option<&'static str> {
         Some(match self {
@@ -112,8 +112,8 @@ impl Kind {
             Self::Expand => "expand".into(),
             Self::Detach => "detach".into(),
             Self::Stored => "stored".into(),
-            Self::Reduce(Reduction::Sum, _) => "sum".into(),
-            Self::Reduce(Reduction::Max, _) => "max".into(),
+            Self::Reduce(ReductionKind::Sum, _) => "sum".into(),
+            Self::Reduce(ReductionKind::Max, _) => "max".into(),
         }
     }
     /// Returns whether recomputing a value costs more than reading it from the L1 cache.
@@ -138,32 +138,36 @@ pub(super) fn binary_of(row: usize) -> &'static BinaryRow {
 const STEP: f64 = 1e-5;
 
 /// Computes the value of an elementwise node. Derivatives are central differences, with an error of about 1e-9 away from kinks.
-pub(super) fn value(kind: Kind, x: &[f64]) -> f64 {
+pub(super) fn value(kind: NodeKind, x: &[f64]) -> f64 {
     let scalars = kind.scalars().map(f64::from);
     let x0 = x.first().copied().unwrap_or(0.0);
     match kind {
-        Kind::Const(bits) => f64::from(f32::from_bits(bits)),
-        Kind::Unary(row, _) => (unary_of(row).f)(x0, scalars),
-        Kind::Binary(row) => (binary_of(row).f)(x0, x[1]),
-        Kind::UnaryGrad(row, _) => {
+        NodeKind::Const(bits) => f64::from(f32::from_bits(bits)),
+        NodeKind::Unary(row, _) => (unary_of(row).f)(x0, scalars),
+        NodeKind::Binary(row) => (binary_of(row).f)(x0, x[1]),
+        NodeKind::UnaryGrad(row, _) => {
             let f = |x| (unary_of(row).f)(x, scalars);
             slope(f, x0) * x[1]
         }
-        Kind::BinaryGrad(row, second) => {
+        NodeKind::BinaryGrad(row, second) => {
             let f = binary_of(row).f;
             x[2] * if second { slope(|b| f(x0, b), x[1]) } else { slope(|a| f(a, x[1]), x0) }
         }
-        Kind::Compare(row) => f64::from((COMPARISONS[row].f)(x0, x[1])),
-        Kind::Where => {
+        NodeKind::Compare(row) => f64::from((COMPARISONS[row].f)(x0, x[1])),
+        NodeKind::Where => {
             if x0 == 0.0 {
                 x[2]
             } else {
                 x[1]
             }
         }
-        Kind::Cast(dtype @ (DType::I32 | DType::U32)) => dtype.round(x0.round_ties_even()),
-        Kind::Cast(dtype) => dtype.round(x0),
-        Kind::Input(_) | Kind::Expand | Kind::Detach | Kind::Stored | Kind::Reduce(..) => x0,
+        NodeKind::Cast(dtype @ (DType::I32 | DType::U32)) => dtype.round(x0.round_ties_even()),
+        NodeKind::Cast(dtype) => dtype.round(x0),
+        NodeKind::Input(_)
+        | NodeKind::Expand
+        | NodeKind::Detach
+        | NodeKind::Stored
+        | NodeKind::Reduce(..) => x0,
     }
 }
 
@@ -176,18 +180,18 @@ impl Nodes {
     pub fn shape(&self, id: usize) -> &Shape {
         &self.all[id].shape
     }
-    pub fn kind(&self, id: usize) -> Kind {
+    pub fn kind(&self, id: usize) -> NodeKind {
         self.all[id].kind
     }
     fn constant(&self, id: usize) -> Option<f32> {
         match self.all[id].kind {
-            Kind::Const(bits) => Some(f32::from_bits(bits)),
+            NodeKind::Const(bits) => Some(f32::from_bits(bits)),
             _ => None,
         }
     }
 
-    fn keep(&mut self, kind: Kind, args: Vec<usize>, shape: Shape) -> usize {
-        let node = Node { kind, args, shape };
+    fn keep(&mut self, kind: NodeKind, args: Vec<usize>, shape: Shape) -> usize {
+        let node = ExprNode { kind, args, shape };
         let mut hash = Mix::of(&node) as u64;
         while let Some(id) = self.known.get(&hash) {
             if self.all[*id] == node {
@@ -201,17 +205,17 @@ impl Nodes {
     }
 
     pub fn input(&mut self, number: usize, shape: &Shape) -> usize {
-        self.keep(Kind::Input(number), Vec::new(), shape.clone())
+        self.keep(NodeKind::Input(number), Vec::new(), shape.clone())
     }
     pub fn number(&mut self, value: f32) -> usize {
-        self.keep(Kind::Const(value.to_bits()), Vec::new(), Shape::default())
+        self.keep(NodeKind::Const(value.to_bits()), Vec::new(), Shape::default())
     }
 
     /// Adds a node over others. Its shape is broadcast, and constants are folded.
     ///
     /// # Errors
     /// `Shape` if the arguments cannot be broadcast.
-    pub fn made(&mut self, kind: Kind, args: &[usize]) -> Result<usize> {
+    pub fn made(&mut self, kind: NodeKind, args: &[usize]) -> Result<usize> {
         let name = || kind.name();
         let mut shape = self.shape(args[0]).clone();
         for arg in &args[1..] {
@@ -234,24 +238,24 @@ impl Nodes {
 
     /// Returns a cheaper node with the same value up to rounding. 1 + tanh u becomes 2 sigmoid(2u), which needs one exponential and one
     /// division, and keeps the digits of small values. Factors of a product that cancel are removed.
-    fn simpler(&mut self, kind: Kind, args: &[usize]) -> Result<Option<usize>> {
+    fn simpler(&mut self, kind: NodeKind, args: &[usize]) -> Result<Option<usize>> {
         let scaled = unary_row("mul_scalar")?;
         match kind {
-            Kind::Unary(row, [one, _])
+            NodeKind::Unary(row, [one, _])
                 if unary_of(row).name == "add_scalar" && f32::from_bits(one) == 1.0 =>
             {
-                let Kind::Unary(inner, _) = self.kind(args[0]) else { return Ok(None) };
+                let NodeKind::Unary(inner, _) = self.kind(args[0]) else { return Ok(None) };
                 if unary_of(inner).name != "tanh" {
                     return Ok(None);
                 }
-                let twice = Kind::Unary(scaled, [2.0f32.to_bits(), 0]);
+                let twice = NodeKind::Unary(scaled, [2.0f32.to_bits(), 0]);
                 let doubled = self.made(twice, &[self.all[args[0]].args[0]])?;
-                let sigmoid = self.made(Kind::Unary(unary_row("sigmoid")?, [0; 2]), &[doubled])?;
+                let sigmoid = self.made(NodeKind::Unary(unary_row("sigmoid")?, [0; 2]), &[doubled])?;
                 self.made(twice, &[sigmoid]).map(Some)
             }
-            Kind::Binary(row) if binary_of(row).name == "mul" => {
+            NodeKind::Binary(row) if binary_of(row).name == "mul" => {
                 let factor = |id: usize| match self.kind(id) {
-                    Kind::Unary(row, [bits, _]) if row == scaled => Some(f32::from_bits(bits)),
+                    NodeKind::Unary(row, [bits, _]) if row == scaled => Some(f32::from_bits(bits)),
                     _ => None,
                 };
                 match (factor(args[0]), factor(args[1])) {
@@ -267,29 +271,29 @@ impl Nodes {
     }
 
     /// Returns the value if all arguments are constants.
-    fn folded(&self, kind: Kind, args: &[usize]) -> Option<f32> {
+    fn folded(&self, kind: NodeKind, args: &[usize]) -> Option<f32> {
         let known: Option<Vec<f64>> = args.iter().map(|a| self.constant(*a).map(f64::from)).collect();
-        if matches!(kind, Kind::UnaryGrad(..) | Kind::BinaryGrad(..) | Kind::Stored) {
+        if matches!(kind, NodeKind::UnaryGrad(..) | NodeKind::BinaryGrad(..) | NodeKind::Stored) {
             return None;
         }
         Some(value(kind, &known?) as f32)
     }
 
     /// Returns the argument that has the node's value bit by bit.
-    fn same_as(&self, kind: Kind, args: &[usize]) -> Option<usize> {
+    fn same_as(&self, kind: NodeKind, args: &[usize]) -> Option<usize> {
         let is = |at: usize, value: f32| {
             args.get(at).and_then(|a| self.constant(*a)).is_some_and(|c| c.to_bits() == value.to_bits())
         };
-        let inverse = |of: &str| matches!(kind, Kind::Unary(row, _) if unary_of(row).name == of);
+        let inverse = |of: &str| matches!(kind, NodeKind::Unary(row, _) if unary_of(row).name == of);
         match kind {
-            Kind::Binary(row) => match binary_of(row).name {
+            NodeKind::Binary(row) => match binary_of(row).name {
                 "mul" if is(1, 1.0) => Some(args[0]),
                 "mul" if is(0, 1.0) => Some(args[1]),
                 "div" if is(1, 1.0) => Some(args[0]),
                 "sub" if is(1, 0.0) => Some(args[0]),
                 _ => None,
             },
-            Kind::Unary(row, scalars) => match unary_of(row).name {
+            NodeKind::Unary(row, scalars) => match unary_of(row).name {
                 "mul_scalar" if f32::from_bits(scalars[0]) == 1.0 => Some(args[0]),
                 // neg applied twice cancels; abs or relu applied twice equals once.
                 "neg" if self.all[args[0]].kind == kind => Some(self.all[args[0]].args[0]),
@@ -298,7 +302,9 @@ impl Nodes {
                 }
                 _ => None,
             },
-            Kind::Cast(_) | Kind::Detach | Kind::Stored if self.all[args[0]].kind == kind => Some(args[0]),
+            NodeKind::Cast(_) | NodeKind::Detach | NodeKind::Stored if self.all[args[0]].kind == kind => {
+                Some(args[0])
+            }
             _ => None,
         }
     }
@@ -317,14 +323,14 @@ impl Nodes {
                 self.shape(id)
             )));
         }
-        Ok(self.keep(Kind::Expand, vec![id], shape.clone()))
+        Ok(self.keep(NodeKind::Expand, vec![id], shape.clone()))
     }
 
     /// Adds a reduction over the axes of `mask`, which remain with size 1.
     ///
     /// # Errors
     /// `Shape` for a maximum over an empty axis.
-    pub fn reduced(&mut self, how: Reduction, id: usize, mask: u32) -> Result<usize> {
+    pub fn reduced(&mut self, how: ReductionKind, id: usize, mask: u32) -> Result<usize> {
         let shape = self.shape(id).clone();
         let rank = shape.rank();
         let size = |bit: usize| if bit < rank { shape.dims()[rank - 1 - bit] } else { 1 };
@@ -335,10 +341,10 @@ impl Nodes {
         let dims: Vec<usize> =
             (0..rank).rev().map(|bit| if axes & (1 << bit) != 0 { 1 } else { size(bit) }).collect();
         let kept = Shape::from(dims);
-        if how == Reduction::Max && shape.count() == 0 && kept.count() > 0 {
+        if how == ReductionKind::Max && shape.count() == 0 && kept.count() > 0 {
             return Err(Error::shape(format!("max: cannot reduce an empty axis of shape {shape}")));
         }
-        Ok(self.keep(Kind::Reduce(how, axes), vec![id], kept))
+        Ok(self.keep(NodeKind::Reduce(how, axes), vec![id], kept))
     }
 
     /// Sums over the axes that broadcasting from `shape` added or repeated. The rank stays the same.
@@ -347,7 +353,7 @@ impl Nodes {
         let at = |s: &Shape, bit: usize| if bit < s.rank() { s.dims()[s.rank() - 1 - bit] } else { 1 };
         let mask =
             (0..from.rank()).filter(|bit| at(&from, *bit) != at(shape, *bit)).fold(0, |m, bit| m | 1 << bit);
-        self.reduced(Reduction::Sum, id, mask)
+        self.reduced(ReductionKind::Sum, id, mask)
     }
 
     /// Returns only the nodes that `roots` depend on, with renumbered inputs: the nodes, the roots, and the old numbers of the inputs.
@@ -356,9 +362,9 @@ impl Nodes {
         for id in self.cone(roots, |_| false) {
             let node = &self.all[id];
             let kind = match node.kind {
-                Kind::Input(i) => {
+                NodeKind::Input(i) => {
                     inputs.push(i);
-                    Kind::Input(inputs.len() - 1)
+                    NodeKind::Input(inputs.len() - 1)
                 }
                 kind => kind,
             };

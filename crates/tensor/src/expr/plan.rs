@@ -7,11 +7,11 @@
 //! and a few long rows are split into parts. The gradient of a broadcast row is a sum over all rows. It becomes part of the kernel that
 //! reduces these rows, or of one that walks down the columns (`columns.rs`).
 
-use super::node::{Kind, Nodes, Reduction, trimmed};
+use super::node::{NodeKind, Nodes, ReductionKind, trimmed};
 
 /// One generated kernel.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Job {
+pub(super) struct FusedKernel {
     /// Sizes of the space, without leading ones.
     pub space: Vec<usize>,
     /// Number of reduced axes.
@@ -24,7 +24,7 @@ pub(super) struct Job {
     pub outputs: Vec<usize>,
     /// Values read from memory: inputs, and results of earlier kernels.
     pub leaves: Vec<usize>,
-    /// Number of outputs for which [`Job::is_column`] is true.
+    /// Number of outputs for which [`FusedKernel::is_column`] is true.
     pub columns: usize,
     /// The nodes that are or have scalars.
     pub scalars: Vec<usize>,
@@ -33,8 +33,8 @@ pub(super) struct Job {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Step {
-    Fused(Job),
+pub(super) enum PlanStep {
+    Fused(FusedKernel),
     /// A reduction by the library's own kernels: over axes that are not adjacent, or with few columns.
     Library(usize),
 }
@@ -55,7 +55,7 @@ pub(super) struct Walks<'a> {
 }
 
 /// Returns the steps that compute `roots`, in order.
-pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Step> {
+pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<PlanStep> {
     let mut levels = Vec::new();
     let mut wanted = roots.to_vec();
     let mut moved = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Ste
         wanted.sort_unstable();
         wanted.dedup();
         let (level, mut next) = level(nodes, &wanted, walks, &mut moved);
-        next.retain(|id| !matches!(nodes.kind(*id), Kind::Input(_)));
+        next.retain(|id| !matches!(nodes.kind(*id), NodeKind::Input(_)));
         levels.push(level);
         wanted = next;
     }
@@ -71,8 +71,8 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Ste
     let mut steps = Vec::new();
     for mut step in levels.into_iter().rev().flatten() {
         let made = match &mut step {
-            Step::Library(id) => std::slice::from_ref(id),
-            Step::Fused(job) => {
+            PlanStep::Library(id) => std::slice::from_ref(id),
+            PlanStep::Fused(job) => {
                 let before = job.outputs.len();
                 job.outputs.retain(|id| !done[*id]);
                 if job.outputs.len() != before {
@@ -97,17 +97,17 @@ fn level(
     wanted: &[usize],
     walks: &Walks<'_>,
     moved: &mut Vec<usize>,
-) -> (Vec<Step>, Vec<usize>) {
-    let (mut jobs, mut steps, mut next): (Vec<Job>, Vec<Step>, Vec<usize>) = Default::default();
+) -> (Vec<PlanStep>, Vec<usize>) {
+    let (mut jobs, mut steps, mut next): (Vec<FusedKernel>, Vec<PlanStep>, Vec<usize>) = Default::default();
     for id in wanted {
-        if let Kind::Reduce(_, mask) = nodes.kind(*id)
+        if let NodeKind::Reduce(_, mask) = nodes.kind(*id)
             && !mask.wrapping_add(1).is_power_of_two()
         {
             match columns(nodes, *id) {
                 Some(job) => add(nodes, &mut jobs, job),
                 None => {
                     next.push(nodes.all[*id].args[0]);
-                    steps.push(Step::Library(*id));
+                    steps.push(PlanStep::Library(*id));
                 }
             }
             continue;
@@ -122,14 +122,14 @@ fn level(
     next.extend(first_those_that_give(nodes, &mut jobs, moved));
     for job in jobs {
         next.extend(&job.leaves);
-        steps.push(Step::Fused(job));
+        steps.push(PlanStep::Fused(job));
     }
     (steps, next)
 }
 
 /// Moves kernels forward that compute an inner reduction that others of the level read. They write it once, so that it is not computed
 /// twice. Returns these outputs.
-fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usize>) -> Vec<usize> {
+fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<FusedKernel>, moved: &mut Vec<usize>) -> Vec<usize> {
     let mut out = Vec::new();
     let mut at = 0;
     while at < jobs.len() {
@@ -152,8 +152,8 @@ fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usi
 }
 
 /// Adds an output to a kernel with the same elements, or as a separate kernel.
-fn add(nodes: &Nodes, jobs: &mut Vec<Job>, job: Job) {
-    let alike = |other: &&mut Job| {
+fn add(nodes: &Nodes, jobs: &mut Vec<FusedKernel>, job: FusedKernel) {
+    let alike = |other: &&mut FusedKernel| {
         let rows = (other.reduced, other.below, other.parts) == (job.reduced, job.below, job.parts);
         let room = other.outputs.len() < OUTPUTS;
         other.space == job.space && rows && room && (!job.ends_late() || independent(nodes, other, &job))
@@ -165,8 +165,8 @@ fn add(nodes: &Nodes, jobs: &mut Vec<Job>, job: Job) {
 }
 
 /// Returns whether neither kernel's outputs depend on the other's.
-fn independent(nodes: &Nodes, a: &Job, b: &Job) -> bool {
-    let needs = |job: &Job, other: &Job| {
+fn independent(nodes: &Nodes, a: &FusedKernel, b: &FusedKernel) -> bool {
+    let needs = |job: &FusedKernel, other: &FusedKernel| {
         let cone = nodes.cone(&job.outputs, |_| false);
         other.outputs.iter().any(|id| cone.binary_search(id).is_ok())
     };
@@ -174,31 +174,31 @@ fn independent(nodes: &Nodes, a: &Job, b: &Job) -> bool {
 }
 
 /// Builds the kernel for a reduction over axes that are followed by others.
-fn columns(nodes: &Nodes, id: usize) -> Option<Job> {
-    let Kind::Reduce(_, mask) = nodes.kind(id) else { return None };
+fn columns(nodes: &Nodes, id: usize) -> Option<FusedKernel> {
+    let NodeKind::Reduce(_, mask) = nodes.kind(id) else { return None };
     let space = trimmed(nodes.shape(nodes.all[id].args[0]));
     let (below, reduced) = (mask.trailing_zeros() as usize, mask.count_ones() as usize);
     let side_by_side = (mask >> below).wrapping_add(1).is_power_of_two() && below + reduced <= space.len();
     let wide = side_by_side && space[space.len() - below..].iter().product::<usize>() >= COLUMNS;
-    wide.then(|| Job {
+    wide.then(|| FusedKernel {
         space: space.to_vec(),
         reduced,
         below,
         parts: false,
         outputs: vec![id],
-        ..Job::default()
+        ..FusedKernel::default()
     })
 }
 
 /// Merges outputs without reductions into a kernel with reductions over the same space, which reads the same elements. Kernels that reduce
 /// rows are preferred to those that walk down columns.
-fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
+fn join_plain(nodes: &Nodes, jobs: &mut Vec<FusedKernel>) {
     let mut at = 0;
     while at < jobs.len() {
         let plain = jobs[at].reduced == 0
             && !nodes.cone(&jobs[at].outputs, |_| false).iter().any(|id| nodes.kind(*id).is_reduction());
         let room = OUTPUTS.saturating_sub(jobs[at].outputs.len());
-        let fits = |job: &&Job| {
+        let fits = |job: &&FusedKernel| {
             job.reduced > 0 && !job.parts && job.space == jobs[at].space && job.outputs.len() <= room
         };
         let rows = jobs.iter().position(|job| fits(&job) && job.below == 0);
@@ -215,17 +215,18 @@ fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
 
 /// Merges sums over all rows into the kernel that reduces these rows, because it already reads their elements. Thus a norm computes the
 /// gradients of its weights and of its input in one kernel.
-fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
+fn join_columns(nodes: &Nodes, jobs: &mut Vec<FusedKernel>, walks: &Walks<'_>) {
     let mut at = 0;
     while at < jobs.len() {
         let from = &jobs[at];
         let over_rows = from.below > 0 && from.reduced + from.below == from.space.len();
-        let sums = from.outputs.iter().all(|id| matches!(nodes.kind(*id), Kind::Reduce(Reduction::Sum, _)));
-        let fits = |job: &Job| {
+        let sums =
+            from.outputs.iter().all(|id| matches!(nodes.kind(*id), NodeKind::Reduce(ReductionKind::Sum, _)));
+        let fits = |job: &FusedKernel| {
             let inner: usize = job.space[job.space.len() - job.reduced..].iter().product();
             let reads = || job.cone(nodes, &job.outputs).iter().any(|id| from.outputs.contains(id));
             // A kernel's existing column sums are complete only after the kernel.
-            let sums = || Job { outputs: job.columns(nodes), ..Job::default() };
+            let sums = || FusedKernel { outputs: job.columns(nodes), ..FusedKernel::default() };
             (job.space == from.space && job.reduced == from.below && job.below == 0 && !job.parts)
                 && job.outputs.len() + from.outputs.len() <= OUTPUTS
                 && (walks.columns)(job.rows(), inner)
@@ -244,19 +245,19 @@ fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
 }
 
 /// Builds the kernel for one output.
-fn place(nodes: &Nodes, id: usize, walks: &Walks<'_>) -> Job {
+fn place(nodes: &Nodes, id: usize, walks: &Walks<'_>) -> FusedKernel {
     let shape = trimmed(nodes.shape(id));
-    let plain = Job {
+    let plain = FusedKernel {
         space: shape.to_vec(),
         reduced: 0,
         below: 0,
         parts: false,
         outputs: vec![id],
-        ..Job::default()
+        ..FusedKernel::default()
     };
-    let stops = |at: usize| nodes.kind(at).is_reduction() || nodes.kind(at) == Kind::Stored && at != id;
+    let stops = |at: usize| nodes.kind(at).is_reduction() || nodes.kind(at) == NodeKind::Stored && at != id;
     for at in nodes.cone(&[id], stops).into_iter().rev() {
-        let Kind::Reduce(_, mask) = nodes.kind(at) else { continue };
+        let NodeKind::Reduce(_, mask) = nodes.kind(at) else { continue };
         let space = trimmed(nodes.shape(nodes.all[at].args[0]));
         let reduced = mask.trailing_ones() as usize;
         if mask >> reduced != 0 || reduced > space.len() {
@@ -265,7 +266,7 @@ fn place(nodes: &Nodes, id: usize, walks: &Walks<'_>) -> Job {
         let parts = (walks.few)(rows(space, reduced), space[space.len() - reduced..].iter().product());
         let fits = shape == space || shape == kept(space, reduced);
         if at == id || fits && !parts {
-            return Job { space: space.to_vec(), reduced, parts, ..plain };
+            return FusedKernel { space: space.to_vec(), reduced, parts, ..plain };
         }
     }
     plain
@@ -284,7 +285,7 @@ pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
     dims
 }
 
-impl Job {
+impl FusedKernel {
     /// Whether reductions are complete only after the kernel, so that outputs must not depend on each other.
     fn ends_late(&self) -> bool {
         self.parts || self.below > 0
@@ -294,26 +295,27 @@ impl Job {
         let cone = self.cone(nodes, &self.outputs);
         self.columns = self.columns(nodes).len();
         self.costly = cone.iter().any(|id| nodes.kind(*id).is_costly());
-        let scalar = |kind| matches!(kind, Kind::Const(_) | Kind::Unary(..) | Kind::UnaryGrad(..));
+        let scalar =
+            |kind| matches!(kind, NodeKind::Const(_) | NodeKind::Unary(..) | NodeKind::UnaryGrad(..));
         self.scalars =
             cone.into_iter().filter(|id| !self.reads(nodes, *id) && scalar(nodes.kind(*id))).collect();
     }
     /// Whether output `id` of a kernel that reduces rows is a sum over all rows, one per column.
     pub fn is_column(&self, nodes: &Nodes, id: usize) -> bool {
-        let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
+        let NodeKind::Reduce(_, mask) = nodes.kind(id) else { return false };
         let above = mask.trailing_zeros() as usize == self.reduced && self.outputs.contains(&id);
         above
             && self.reduced > 0
             && self.below == 0
             && trimmed(nodes.shape(nodes.all[id].args[0])) == self.space
     }
-    /// Returns the outputs for which [`Job::is_column`] is true.
+    /// Returns the outputs for which [`FusedKernel::is_column`] is true.
     pub fn columns(&self, nodes: &Nodes) -> Vec<usize> {
         self.outputs.iter().copied().filter(|id| self.is_column(nodes, *id)).collect()
     }
     /// Whether reduction `id` over a row is computed in this kernel, or is the output of a kernel that walks down columns.
     pub fn computes(&self, nodes: &Nodes, id: usize) -> bool {
-        let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
+        let NodeKind::Reduce(_, mask) = nodes.kind(id) else { return false };
         if self.parts || self.below > 0 {
             return self.outputs.contains(&id);
         }
@@ -324,9 +326,9 @@ impl Job {
     /// Returns whether `id` is read from memory.
     pub fn reads(&self, nodes: &Nodes, id: usize) -> bool {
         match nodes.kind(id) {
-            Kind::Input(_) => true,
-            Kind::Stored => !self.outputs.contains(&id),
-            Kind::Reduce(..) => !self.computes(nodes, id) && !self.is_column(nodes, id),
+            NodeKind::Input(_) => true,
+            NodeKind::Stored => !self.outputs.contains(&id),
+            NodeKind::Reduce(..) => !self.computes(nodes, id) && !self.is_column(nodes, id),
             _ => false,
         }
     }
@@ -343,7 +345,7 @@ impl Job {
     }
 }
 
-fn leaves(nodes: &Nodes, job: &Job) -> Vec<usize> {
+fn leaves(nodes: &Nodes, job: &FusedKernel) -> Vec<usize> {
     let mut found = job.cone(nodes, &job.outputs);
     found.retain(|id| job.reads(nodes, *id));
     found

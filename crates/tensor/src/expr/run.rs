@@ -1,9 +1,9 @@
 //! Runs trees: caches plans and sources per device, binds tensors, and launches kernels.
 
 use super::columns;
-use super::emit::{Form, KEPT, Keep, arguments, text};
-use super::node::{Kind, Nodes, Reduction};
-use super::plan::{Job, Step as PlanStep, Walks, plan};
+use super::emit::{Keep, KernelLayout, MAX_KEPT_ROW, arguments, text};
+use super::node::{NodeKind, Nodes, ReductionKind};
+use super::plan::{FusedKernel, PlanStep, Walks, plan};
 use crate::ops::map::{CPU_CHUNK, map_into, row_grid, smallest};
 use crate::ops::{RESIDENT, largest_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
@@ -22,10 +22,10 @@ const PART: usize = 8 << 10;
 /// Columns per work-item on a CPU at a time. Their sums stay in the L1 cache, and reads are contiguous.
 const CPU_COLUMNS: usize = 2048;
 /// Maximum number of rows that are added in sequence, and the minimum if a column is split into parts.
-const MOST_ADDED: usize = 1024;
-const LEAST_ADDED: usize = 16;
+const MAX_ADDED: usize = 1024;
+const MIN_ADDED: usize = 16;
 /// Lanes of the widest vectors.
-const MOST_LANES: usize = 16;
+const MAX_LANES: usize = 16;
 /// Maximum number of vectors of a row that a work-item keeps in registers, and the registers that they use.
 const HELD: usize = 8;
 const REGISTERS: usize = 96;
@@ -47,9 +47,9 @@ fn key(nodes: &Nodes, roots: &[usize]) -> u128 {
     let mut mix = Mix::default();
     for node in &nodes.all {
         let kind = match node.kind {
-            Kind::Const(_) => Kind::Const(0),
-            Kind::Unary(row, _) => Kind::Unary(row, [0; 2]),
-            Kind::UnaryGrad(row, _) => Kind::UnaryGrad(row, [0; 2]),
+            NodeKind::Const(_) => NodeKind::Const(0),
+            NodeKind::Unary(row, _) => NodeKind::Unary(row, [0; 2]),
+            NodeKind::UnaryGrad(row, _) => NodeKind::UnaryGrad(row, [0; 2]),
             kind => kind,
         };
         (kind, &node.args, &node.shape).hash(&mut mix);
@@ -62,7 +62,7 @@ type Source = (&'static str, Text);
 
 struct Planned {
     steps: Vec<PlanStep>,
-    texts: RwLock<HashMap<(usize, Form), Source>>,
+    texts: RwLock<HashMap<(usize, KernelLayout), Source>>,
 }
 
 /// Plans of a device.
@@ -95,8 +95,8 @@ fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
     let busy = if capabilities.is_cpu() { 8 } else { capabilities.compute_units.max(1) as usize };
     let few = |rows: usize, n: usize| rows > 0 && rows < busy && n >= 2 * PART;
     let columns = |rows: usize, n: usize| {
-        let kept = n <= KEPT && (capabilities.is_cpu() || n.is_multiple_of(MOST_LANES));
-        kept && rows >= LEAST_ADDED * busy
+        let kept = n <= MAX_KEPT_ROW && (capabilities.is_cpu() || n.is_multiple_of(MAX_LANES));
+        kept && rows >= MIN_ADDED * busy
     };
     let walks = Walks { few: &few, columns: &columns };
     let made = Arc::new(Planned { steps: plan(nodes, roots, &walks), texts: RwLock::default() });
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
             return Ok(found.clone());
         }
         match self.nodes.kind(id) {
-            Kind::Input(i) => Ok(self.inputs[i].detach()),
+            NodeKind::Input(i) => Ok(self.inputs[i].detach()),
             kind => Err(Error::internal(format!("fuse: {} is read before it is computed", kind.name()))),
         }
     }
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
 
     /// Computes a reduction with the library's kernel.
     fn library(&self, id: usize) -> Result<Tensor> {
-        let Kind::Reduce(how, mask) = self.nodes.kind(id) else {
+        let NodeKind::Reduce(how, mask) = self.nodes.kind(id) else {
             return Err(Error::internal("fuse: not a reduction"));
         };
         let x = self.value(self.nodes.all[id].args[0])?;
@@ -226,13 +226,13 @@ impl<'a> Run<'a> {
             .map(|bit| (rank - 1 - bit).cast_signed())
             .collect();
         let y = match how {
-            Reduction::Sum => x.sum_f32(&axes, true)?,
-            Reduction::Max => x.max(&axes, true)?,
+            ReductionKind::Sum => x.sum_f32(&axes, true)?,
+            ReductionKind::Max => x.max(&axes, true)?,
         };
         y.to_dtype(self.dtype(id))
     }
 
-    fn fused(&mut self, number: usize, job: &Job) -> Result<()> {
+    fn fused(&mut self, number: usize, job: &FusedKernel) -> Result<()> {
         let leaves = job.leaves.iter().map(|id| self.value(*id)).collect::<Result<Vec<_>>>()?;
         let mut bound = Bound::new(job, leaves)?;
         bound.columns = job.columns;
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
         }
         if outputs.iter().any(|y| y.count() > 0) {
             let (scalars, literals) = arguments(self.nodes, job);
-            let form = Form { literals, ..bound.form(job, &outputs) };
+            let form = KernelLayout { literals, ..bound.form(job, &outputs) };
             let source = self.source(number, job, &form);
             let launch = bound.launch(job, (&form, source, &scalars), &outputs, parts)?;
             launch.define("OUT", i64::from(halves)).run()?;
@@ -267,7 +267,9 @@ impl<'a> Run<'a> {
             let y = match (in_parts && self.nodes.kind(*id).is_reduction(), self.nodes.kind(*id)) {
                 _ if y.count() == 0 => y.reshape(self.nodes.shape(*id))?.to_dtype(self.dtype(*id))?,
                 (false, _) => y.to_dtype(self.dtype(*id))?,
-                (true, Kind::Reduce(Reduction::Max, _)) => y.max(&[1], false)?.to_dtype(self.dtype(*id))?,
+                (true, NodeKind::Reduce(ReductionKind::Max, _)) => {
+                    y.max(&[1], false)?.to_dtype(self.dtype(*id))?
+                }
                 (true, _) => y.sum_stored(&[1], self.dtype(*id))?,
             };
             self.values.insert(*id, y.reshape(self.nodes.shape(*id))?);
@@ -275,7 +277,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn source(&mut self, number: usize, job: &Job, form: &Form) -> Source {
+    fn source(&mut self, number: usize, job: &FusedKernel, form: &KernelLayout) -> Source {
         let key = (number, form.clone());
         let found = self.planned.texts.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some((name, made)) = found {
@@ -338,7 +340,7 @@ fn merged(dims: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>
 }
 
 impl Bound {
-    fn new(job: &Job, mut leaves: Vec<Tensor>) -> Result<Self> {
+    fn new(job: &FusedKernel, mut leaves: Vec<Tensor>) -> Result<Self> {
         let last = job.space.len();
         let middle = last - job.below;
         let first = middle - job.reduced;
@@ -387,7 +389,7 @@ impl Bound {
         }
     }
 
-    fn form(&self, job: &Job, outputs: &[Tensor]) -> Form {
+    fn form(&self, job: &FusedKernel, outputs: &[Tensor]) -> KernelLayout {
         let leaves: Vec<_> = self.leaves.iter().enumerate().map(|(i, x)| (x.dtype(), self.step(i))).collect();
         let flat =
             job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
@@ -396,14 +398,14 @@ impl Bound {
             Some(y) if job.reduced > 0 && job.below == 0 && !job.parts => self.keep(y.device(), outputs),
             _ => Keep::Nothing,
         };
-        let whole = self.inner.is_multiple_of(MOST_LANES) || matches!(keep, Keep::Registers(_));
+        let whole = self.inner.is_multiple_of(MAX_LANES) || matches!(keep, Keep::Registers(_));
         let outputs = outputs.iter().map(Tensor::dtype).collect();
         let outer = (!flat).then_some(self.outer.len());
         let still = match chunked || !whole || job.reduced == 0 {
             true => Vec::new(),
             false => (0..self.leaves.len()).map(|i| self.is_still(i, job.below > 0, keep)).collect(),
         };
-        Form { leaves, outputs, outer, keep, still, whole, literals: Vec::new() }
+        KernelLayout { leaves, outputs, outer, keep, still, whole, literals: Vec::new() }
     }
 
     /// Returns whether a leaf has the same elements in every row of a work-item.
@@ -415,7 +417,7 @@ impl Bound {
     /// Returns where a row is kept between passes.
     fn keep(&self, device: &Device, outputs: &[Tensor]) -> Keep {
         if device.capabilities().is_cpu() {
-            return if self.inner <= KEPT { Keep::Memory } else { Keep::Nothing };
+            return if self.inner <= MAX_KEPT_ROW { Keep::Memory } else { Keep::Nothing };
         }
         match self.lanes(outputs, (false, false)) {
             Some(lanes) => match self.held(device, self.inner, lanes) {
@@ -436,7 +438,7 @@ impl Bound {
 
     /// Returns the class of shapes for tuned parameters: how the kernel walks, bits per element, row size in powers of four, and whether
     /// there is a costly function.
-    fn class(&self, job: &Job, outputs: impl Iterator<Item = DType>) -> u64 {
+    fn class(&self, job: &FusedKernel, outputs: impl Iterator<Item = DType>) -> u64 {
         let walk = match (job.reduced, job.below, job.parts) {
             (0, ..) => u64::from(!self.outer.is_empty()),
             (_, 0, false) if self.columns > 0 => 5,
@@ -471,7 +473,7 @@ impl Bound {
     }
 
     /// Returns the number of parts that each row is split into.
-    fn parts(&self, device: &Device, job: &Job) -> usize {
+    fn parts(&self, device: &Device, job: &FusedKernel) -> usize {
         if job.below > 0 {
             return self.parts_of_columns(device, job.rows());
         }
@@ -485,11 +487,11 @@ impl Bound {
         let (deep, elements) = (self.deep.0, rows * self.deep.0 * self.inner);
         if device.capabilities().is_cpu() {
             let wanted = sum_parts(device, elements).div_ceil(rows.max(1));
-            return wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1));
+            return wanted.max(deep / MAX_ADDED).clamp(1, deep.div_ceil(MIN_ADDED).max(1));
         }
         let items = rows * self.inner.div_ceil(16 / self.smallest_leaf());
         let wanted = (device.capabilities().compute_units.max(1) as usize * RESIDENT).div_ceil(items.max(1));
-        wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1))
+        wanted.max(deep / MAX_ADDED).clamp(1, deep.div_ceil(MIN_ADDED).max(1))
     }
 
     /// Returns the lanes per vector: 16 bytes or the tuned number, on GPUs, if the layout of all operands allows it.
@@ -510,13 +512,13 @@ impl Bound {
 
     fn launch(
         &self,
-        job: &Job,
-        (form, (name, text), scalars): (&Form, Source, &[f32]),
+        job: &FusedKernel,
+        (form, (name, text), scalars): (&KernelLayout, Source, &[f32]),
         outputs: &[Tensor],
         parts: usize,
     ) -> Result<Launch<'static>> {
         let Some(device) = outputs.first().map(Tensor::device) else {
-            return Err(Error::internal("fuse: a kernel has no output"));
+            return Err(Error::internal("fuse: a kernel does not have an output"));
         };
         let flat = form.outer.is_none();
         let lanes = self.lanes(outputs, (flat, parts > 1 && job.below == 0));
@@ -601,7 +603,7 @@ impl Bound {
                 capabilities.compute_units.max(1) as usize * (resident / group).max(1)
             }
         };
-        busy.max(rows / MOST_ADDED).clamp(1, (rows * 2 / LEAST_ADDED).max(1))
+        busy.max(rows / MAX_ADDED).clamp(1, (rows * 2 / MIN_ADDED).max(1))
     }
 
     fn column_geometry(

@@ -1,6 +1,6 @@
 //! Formats trees for people: one node per line, in the order of computation.
 
-use super::node::{Kind, Nodes};
+use super::node::{NodeKind, Nodes};
 use std::fmt::Write as _;
 
 /// Formats the nodes that `roots` depend on: number, operation, arguments, shape.
@@ -10,12 +10,12 @@ pub(super) fn tree(nodes: &Nodes, roots: &[usize]) -> String {
         let node = &nodes.all[id];
         let args: Vec<String> = node.args.iter().map(|arg| format!("v{arg}")).collect();
         let count = match node.kind {
-            Kind::Unary(row, _) | Kind::UnaryGrad(row, _) => super::node::unary_of(row).scalars.len(),
+            NodeKind::Unary(row, _) | NodeKind::UnaryGrad(row, _) => super::node::unary_of(row).scalars.len(),
             _ => 0,
         };
         let scalars = node.kind.scalars().into_iter().take(count).map(|s| format!("{s:?}"));
         let axes = match node.kind {
-            Kind::Reduce(_, mask) => {
+            NodeKind::Reduce(_, mask) => {
                 let axes: Vec<String> =
                     (0..32).filter(|b| mask & (1 << b) != 0).map(|b| format!("-{}", b + 1)).collect();
                 vec![format!("axes [{}]", axes.join(", "))]

@@ -1,5 +1,5 @@
-use super::node::Kind;
-use super::plan::{Step, Walks, plan};
+use super::node::NodeKind;
+use super::plan::{PlanStep, Walks, plan};
 use super::*;
 use crate::Device;
 use crate::array::Array;
@@ -16,7 +16,7 @@ fn devices() -> [Device; 2] {
     [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()]
 }
 
-fn steps(nodes: &Nodes, root: usize) -> Vec<Step> {
+fn steps(nodes: &Nodes, root: usize) -> Vec<PlanStep> {
     plan(nodes, &[root], &Walks { few: &|_, _| false, columns: &|_, _| true })
 }
 
@@ -277,13 +277,14 @@ fn constants_fold_to_what_kernels_compute() {
     let shape = Shape::from([pairs.len()]);
     let mut nodes = Nodes::default();
     let [x, y] = [0, 1].map(|i| nodes.input(i, &shape));
-    let mut kinds: Vec<Kind> = (0..BINARY.len()).map(Kind::Binary).chain((0..3).map(Kind::Compare)).collect();
+    let mut kinds: Vec<NodeKind> =
+        (0..BINARY.len()).map(NodeKind::Binary).chain((0..3).map(NodeKind::Compare)).collect();
     kinds.extend(UNARY.iter().enumerate().map(|(row, unary)| {
         let mut bits = [0; 2];
         bits.iter_mut().zip(unary.scalars).for_each(|(b, s)| *b = s.1.to_bits());
-        Kind::Unary(row, bits)
+        NodeKind::Unary(row, bits)
     }));
-    let args = |kind: &Kind| if matches!(kind, Kind::Unary(..)) { vec![x] } else { vec![x, y] };
+    let args = |kind: &NodeKind| if matches!(kind, NodeKind::Unary(..)) { vec![x] } else { vec![x, y] };
     let roots: Vec<usize> = kinds.iter().map(|kind| nodes.made(*kind, &args(kind)).unwrap()).collect();
     let device = test_device().unwrap();
     let inputs = [0, 1].map(|i| {
@@ -296,7 +297,7 @@ fn constants_fold_to_what_kernels_compute() {
         for (pair, computed) in pairs.iter().zip(computed.to_vec().unwrap()) {
             let numbers = pair.map(|v| nodes.number(v));
             let folded = nodes.made(*kind, &numbers[..args(kind).len()]).unwrap();
-            let Kind::Const(bits) = nodes.kind(folded) else { panic!("{} did not fold", kind.name()) };
+            let NodeKind::Const(bits) = nodes.kind(folded) else { panic!("{} did not fold", kind.name()) };
             let folded = f32::from_bits(bits);
             let near = (folded - computed).abs() <= 1e-5 * folded.abs().max(1e-3);
             let same = folded == computed || folded.is_nan() && computed.is_nan();

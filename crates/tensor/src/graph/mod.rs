@@ -20,6 +20,6 @@ mod plan;
 mod record;
 mod replay;
 
-pub use plan::{Assignment, Plan};
+pub use plan::{Assignment, BufferPlan};
 pub use record::{LiveRange, Trace};
 pub use replay::{Between, Graph};

@@ -2,7 +2,7 @@
 
 use super::record::LiveRange;
 
-/// Marks that there is no command.
+/// Marks the absence of a command.
 const NEVER: usize = 0;
 
 /// A set of ranges that finds those in use at the same time as another range. A search takes time proportional to their number.

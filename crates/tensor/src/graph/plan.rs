@@ -32,7 +32,7 @@ impl Assignment {
 
 /// Memory assignments of a step's buffers.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BufferPlan {
     /// Assignments in the order in which the step allocates them.
     pub assignments: Vec<Assignment>,
     /// Name of each command.
@@ -55,7 +55,7 @@ const ORDERS: [Order; 3] =
     [|s| (s.bytes, length(s)), |s| (s.bytes.saturating_mul(length(s)), s.bytes), |s| (length(s), s.bytes)];
 
 /// Number of buffers above which only one order is tried: the host's time grows with the pairs of buffers in use at the same time.
-const MANY: usize = 8000;
+const MANY_BUFFERS: usize = 8000;
 
 /// Slots are used if they need at most this share more than gaps, or if their total is less than this share of the device.
 const MORE: f64 = 0.03;
@@ -69,7 +69,7 @@ fn length(range: &LiveRange) -> usize {
     range.commands.map_or(0, |(first, last)| last - first)
 }
 
-impl Plan {
+impl BufferPlan {
     /// Places the buffers of `trace` for `device`. Buffers start where the device allows a sub-buffer to start, and chunks do not exceed
     /// its allocation limit.
     ///
@@ -108,7 +108,7 @@ impl Plan {
                 range.bytes
             )));
         }
-        let orders = if trace.ranges.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
+        let orders = if trace.ranges.len() > MANY_BUFFERS { &ORDERS[..1] } else { &ORDERS[..] };
         let best =
             orders.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
         let (assignments, bytes) = best.unwrap_or_default();
@@ -287,11 +287,11 @@ mod tests {
         }
     }
 
-    fn planned(ranges: Vec<LiveRange>, chunk: usize) -> Plan {
+    fn planned(ranges: Vec<LiveRange>, chunk: usize) -> BufferPlan {
         let commands =
             ranges.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
         let trace = Trace { ranges, names: vec![""; commands] };
-        let slots = Plan::with(&trace, 128, chunk, [usize::MAX; 2]).unwrap();
+        let slots = BufferPlan::with(&trace, 128, chunk, [usize::MAX; 2]).unwrap();
         slots.check(&trace).unwrap();
         assert!(slots.bytes >= slots.peak.0 && slots.chunks.iter().all(|bytes| *bytes <= chunk));
         let starts: Vec<usize> = (0..slots.chunks.len()).map(|i| slots.chunks[..i].iter().sum()).collect();
@@ -299,7 +299,7 @@ mod tests {
             let slot = starts.iter().position(|start| *start == u.offset).unwrap();
             assert!(u.range.bytes <= slots.chunks[slot]);
         }
-        let plan = Plan::gaps(&trace, 128, chunk).unwrap();
+        let plan = BufferPlan::gaps(&trace, 128, chunk).unwrap();
         plan.check(&trace).unwrap();
         for u in &plan.assignments {
             assert!(u.offset % 128 == 0 && (u.range.bytes == 0 || u.offset / chunk == (u.end() - 1) / chunk));
@@ -333,8 +333,13 @@ mod tests {
         let plan = planned((0..10).map(|_| range(700, 0, 1)).collect(), 1024);
         assert_eq!(plan.bytes, 9 * 1024 + 700);
         assert!(
-            Plan::with(&Trace { ranges: vec![range(2000, 0, 1)], names: vec![""; 2] }, 128, 1024, [0; 2])
-                .is_err()
+            BufferPlan::with(
+                &Trace { ranges: vec![range(2000, 0, 1)], names: vec![""; 2] },
+                128,
+                1024,
+                [0; 2]
+            )
+            .is_err()
         );
     }
 
@@ -353,7 +358,7 @@ mod tests {
         // Two buffers of 640 bytes share the memory of an earlier one of 1280: as parts, but not as slots.
         let ranges = vec![range(5120, 0, 1), range(1280, 0, 0), range(640, 1, 1), range(640, 1, 1)];
         let trace = Trace { ranges, names: vec![""; 2] };
-        let plan = |room| Plan::with(&trace, 128, 1 << 20, [0, room]).unwrap();
+        let plan = |room| BufferPlan::with(&trace, 128, 1 << 20, [0, room]).unwrap();
         assert_eq!((plan(7040).slots, plan(7040).bytes), (true, 7040));
         assert_eq!((plan(7039).slots, plan(7039).bytes), (false, 6400));
     }

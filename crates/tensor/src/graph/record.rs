@@ -19,7 +19,7 @@ pub struct LiveRange {
     pub op: &'static str,
     /// First kernel that writes it.
     pub made_by: &'static str,
-    /// First and last command that uses it. There is no last command if the buffer outlives the step, and no first command either if it is
+    /// First and last command that uses it. The last command is `None` if the buffer outlives the step, and no first command either if it is
     /// read before it is written. `None` if no command uses it.
     pub commands: Option<(usize, usize)>,
     /// Whether it outlives the step.

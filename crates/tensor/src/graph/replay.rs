@@ -1,6 +1,6 @@
 //! A captured step, ready to be enqueued.
 
-use super::plan::Plan;
+use super::plan::BufferPlan;
 use super::record::{Recorded, Trace, recorded};
 use crate::{Device, Error, Result, Tensor};
 use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
@@ -76,8 +76,12 @@ impl Graph {
     /// not both hold it.
     ///
     /// # Errors
-    /// As [`Graph::capture`]; `Unsupported` also if the step does not match the plan.
-    pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+    /// Errors of [`Graph::capture`]; `Unsupported` also if the step does not match the plan.
+    pub fn planned<T>(
+        device: &Device,
+        plan: &BufferPlan,
+        step: impl FnOnce() -> Result<T>,
+    ) -> Result<(Self, T)> {
         // The driver keeps released memory until the commands that use it are complete.
         device.finish()?;
         device.release_cached_memory();
@@ -136,7 +140,7 @@ impl Graph {
     /// run that do not use its memory.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; `Shape` if the commands do not exist.
+    /// Errors of [`Graph::replay`]; `Shape` if the commands do not exist.
     pub fn replay_part(&self, part: std::ops::Range<usize>) -> Result<()> {
         let steps = self.steps.get(part.clone()).ok_or_else(|| {
             Error::shape(format!(
@@ -152,7 +156,7 @@ impl Graph {
     /// after their last write.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; errors of the callbacks.
+    /// Errors of [`Graph::replay`]; errors of the callbacks.
     pub fn replay_between(&self, between: &mut Between<'_>) -> Result<()> {
         let Between { uses, before, parts, done } = between;
         let ends = parts.iter().scan(0, |end, part| {
@@ -222,7 +226,7 @@ impl Graph {
         self.steps.len()
     }
 
-    /// Returns whether the step has no commands.
+    /// Returns whether the step is empty.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

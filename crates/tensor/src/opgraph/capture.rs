@@ -4,7 +4,7 @@
 //! could give another result elsewhere: a kernel outside of operations that reads data derived from the inputs, a result that is read on
 //! the host, memory that is overwritten, or an operation that gives another result when called by its name.
 
-use super::spec::{Form, Input, KernelUse, Made, Node, Setting, Spec, WeightInfo};
+use super::spec::{GraphInput, GraphNode, KernelUse, Made, Setting, Spec, ValueType, WeightInfo};
 use crate::graph::Trace;
 use crate::ops::observe::{self, Called};
 use crate::ops::{copied, find};
@@ -104,7 +104,7 @@ struct Noting {
     /// Buffers with data derived from the inputs.
     depend: HashSet<u64>,
     weights: Vec<Tensor>,
-    nodes: Vec<(Node, Vec<Option<Value>>)>,
+    nodes: Vec<(GraphNode, Vec<Option<Value>>)>,
 }
 
 impl Noting {
@@ -162,7 +162,7 @@ impl Noting {
             if depends {
                 self.depend.insert(y.storage().number());
             }
-            results.push(Made { of, form: Form::fixed(y.dims(), y.dtype()) });
+            results.push(Made { of, form: ValueType::fixed(y.dims(), y.dtype()) });
         }
         let mut attributes: Vec<(String, Setting)> = called
             .attributes
@@ -173,7 +173,8 @@ impl Noting {
         attributes.sort_by(|a, b| a.0.cmp(&b.0));
         let kernels = kernels(called, recording);
         let layer = layer(called);
-        let node = Node { op: called.name.into(), layer, inputs: Vec::new(), attributes, results, kernels };
+        let node =
+            GraphNode { op: called.name.into(), layer, inputs: Vec::new(), attributes, results, kernels };
         self.nodes.push((node, inputs));
         Ok(())
     }
@@ -208,11 +209,14 @@ impl Noting {
         };
         let numbered = |at: &usize| {
             let (node, given) = &self.nodes[*at];
-            Node { inputs: given.iter().map(|value| value.as_ref().map(number)).collect(), ..node.clone() }
+            GraphNode {
+                inputs: given.iter().map(|value| value.as_ref().map(number)).collect(),
+                ..node.clone()
+            }
         };
-        let named = |((name, _), x): (&(&str, &Tensor), &Tensor)| Input {
+        let named = |((name, _), x): (&(&str, &Tensor), &Tensor)| GraphInput {
             name: (*name).into(),
-            form: Form::fixed(x.dims(), x.dtype()),
+            form: ValueType::fixed(x.dims(), x.dtype()),
         };
         let kept: Vec<&Tensor> = weights.iter().map(|w| &self.weights[*w]).collect();
         let spec = Spec {
@@ -231,7 +235,7 @@ impl Noting {
 }
 
 /// Returns the operations and weights that `ends` depend on, in order.
-fn live(nodes: &[(Node, Vec<Option<Value>>)], ends: &[Value]) -> (Vec<usize>, Vec<usize>) {
+fn live(nodes: &[(GraphNode, Vec<Option<Value>>)], ends: &[Value]) -> (Vec<usize>, Vec<usize>) {
     let (mut used, mut weights) = (vec![false; nodes.len()], HashSet::new());
     let mut open: Vec<Value> = ends.to_vec();
     while let Some(value) = open.pop() {

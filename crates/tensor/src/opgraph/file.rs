@@ -13,7 +13,7 @@
 
 use super::json;
 use super::spec::{Spec, WeightInfo};
-use super::weights::{Weights, hash};
+use super::weights::{GraphWeights, hash};
 use crate::{DType, Error, Result};
 use netcl_device::{MappedFile, files};
 use safetensors::{Dtype as FileDtype, SafeTensors};
@@ -41,7 +41,7 @@ fn file_dtype(dtype: DType, schema: u64) -> (FileDtype, &'static str) {
 }
 
 /// Writes a temporary file and renames it.
-pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
+pub(super) fn save(path: &Path, spec: &Spec, weights: &GraphWeights) -> Result<()> {
     let mut spec = spec.clone();
     let mut data = Vec::new();
     let mut header = Map::new();
@@ -71,16 +71,16 @@ pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
 }
 
 /// Reads the header. The weights are located in the file and read later.
-pub(super) fn open(path: &Path) -> Result<(Spec, Weights)> {
+pub(super) fn open(path: &Path) -> Result<(Spec, GraphWeights)> {
     let map = MappedFile::open(path)?;
     let named = |e: Error| e.context(path.display());
     let (spec, infos) = header(&map).map_err(named)?;
-    Ok((spec, Weights::in_file(path.to_owned(), &Arc::new(map), infos)))
+    Ok((spec, GraphWeights::in_file(path.to_owned(), &Arc::new(map), infos)))
 }
 
-type Found = Vec<(WeightInfo, std::ops::Range<usize>)>;
+type FoundWeights = Vec<(WeightInfo, std::ops::Range<usize>)>;
 
-fn header(map: &[u8]) -> Result<(Spec, Found)> {
+fn header(map: &[u8]) -> Result<(Spec, FoundWeights)> {
     let whole = |e: &dyn std::fmt::Display| Error::format(format!("not a whole safetensors file: {e}"));
     let (length, tensors) = SafeTensors::read_metadata(map).map_err(|e| whole(&e))?;
     let Some(metadata) = tensors.metadata().as_ref().filter(|m| m.get("format").is_some_and(|f| f == FORMAT))
@@ -114,7 +114,7 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
         serde_json::from_str(graph).map_err(|e| Error::format(format!("graph: invalid JSON: {e}")))?;
     let spec = json::read(&json).map_err(|e| e.context("graph"))?;
     let start = length.checked_add(8).filter(|s| *s <= map.len()).ok_or_else(|| whole(&"no data"))?;
-    let mut found = Found::new();
+    let mut found = FoundWeights::new();
     for (i, info) in spec.weights.iter().enumerate() {
         let Some(entry) = tensors.info(&info.name) else {
             return Err(Error::format(format!(

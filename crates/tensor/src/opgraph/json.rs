@@ -1,6 +1,6 @@
 //! A graph of operations as JSON.
 
-use super::spec::{Form, Input, KernelUse, Made, Node, Setting, Size, Spec, WeightInfo};
+use super::spec::{GraphInput, GraphNode, KernelUse, Made, Setting, Size, Spec, ValueType, WeightInfo};
 use crate::ops::call::Value;
 use crate::{DType, Error, Result};
 use serde_json::{Map, Value as Json, json};
@@ -12,7 +12,7 @@ fn size_out(size: Size) -> Json {
     }
 }
 
-fn form_out(form: &Form) -> Json {
+fn form_out(form: &ValueType) -> Json {
     let sizes: Vec<Json> = form.sizes.iter().map(|s| size_out(*s)).collect();
     json!({ "shape": sizes, "dtype": form.dtype.to_string() })
 }
@@ -39,7 +39,7 @@ fn setting_out(setting: &Setting) -> Json {
     }
 }
 
-fn node_out(node: &Node) -> Json {
+fn node_out(node: &GraphNode) -> Json {
     let attributes: Map<String, Json> =
         node.attributes.iter().map(|(name, setting)| (name.clone(), setting_out(setting))).collect();
     let result = |made: &Made| {
@@ -60,7 +60,7 @@ fn node_out(node: &Node) -> Json {
 
 /// Converts a graph to JSON.
 pub(super) fn write(spec: &Spec) -> Json {
-    let input = |input: &Input| {
+    let input = |input: &GraphInput| {
         let mut out = form_out(&input.form);
         out["name"] = json!(input.name);
         out
@@ -151,12 +151,12 @@ impl At<'_> {
         let rows = self.json.as_object().filter(|o| o.len() == 1).and_then(|o| o.get("rows")?.as_i64());
         rows.filter(|k| *k != 0).map_or_else(|| self.wrong("a size"), |k| Ok(Size::Rows(k)))
     }
-    fn form(&self) -> Result<Form> {
+    fn form(&self) -> Result<ValueType> {
         let sizes = self.each("shape", |size| match size.size()? {
             Size::Fixed(n) | Size::Rows(n) if n < 0 => size.wrong("a size"),
             size => Ok(size),
         })?;
-        Ok(Form { sizes, dtype: self.get("dtype")?.dtype()? })
+        Ok(ValueType { sizes, dtype: self.get("dtype")?.dtype()? })
     }
     fn setting(&self) -> Result<Setting> {
         Ok(Setting::Plain(match self.json {
@@ -193,11 +193,11 @@ impl At<'_> {
             },
         }))
     }
-    fn node(&self) -> Result<Node> {
+    fn node(&self) -> Result<GraphNode> {
         let attributes = self.get("attributes")?;
         let Json::Object(map) = attributes.json else { return attributes.wrong("attributes by name") };
         let setting = |name: &String| Ok((name.clone(), attributes.get(name)?.setting()?));
-        Ok(Node {
+        Ok(GraphNode {
             op: self.get("op")?.text()?,
             layer: self.get("layer")?.text()?,
             inputs: self
@@ -227,7 +227,7 @@ pub(super) fn read(json: &Json) -> Result<Spec> {
         any_rows: top.get("any_rows")?.flag()?,
         rows: top.get("rows")?.count()?,
         device: top.get("device")?.text()?,
-        inputs: top.each("inputs", |i| Ok(Input { name: i.get("name")?.text()?, form: i.form()? }))?,
+        inputs: top.each("inputs", |i| Ok(GraphInput { name: i.get("name")?.text()?, form: i.form()? }))?,
         weights: top.each("weights", |w| {
             Ok(WeightInfo {
                 name: w.get("name")?.text()?,

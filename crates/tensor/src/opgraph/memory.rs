@@ -3,17 +3,17 @@
 use super::OpGraph;
 use super::run::plan;
 use crate::Result;
-use crate::graph::Plan;
+use crate::graph::BufferPlan;
 use netcl_device::human;
 use std::fmt;
 
-/// The memory plan of a graph. As text, it has one line per buffer.
+/// The memory plan of a graph. Its text form has one line per buffer.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// Number of rows.
     pub rows: usize,
     /// Memory assignments.
-    pub plan: Plan,
+    pub plan: BufferPlan,
     /// Bytes of the weights, which have separate memory.
     pub weights: usize,
     /// Bytes of the inputs, which have separate memory.

@@ -1,6 +1,6 @@
 //! Merges two graphs that were recorded with different numbers of rows into one for any number of rows.
 
-use super::spec::{Form, Node, Setting, Size, Spec};
+use super::spec::{GraphNode, Setting, Size, Spec, ValueType};
 use crate::ops::call::Value;
 use crate::{Error, Result};
 
@@ -68,16 +68,16 @@ impl Merger {
             false => Err(format!("{a} with {ra} rows and {b} with {rb}")),
         }
     }
-    fn form(&self, a: &Form, b: &Form) -> Result<Form, String> {
+    fn form(&self, a: &ValueType, b: &ValueType) -> Result<ValueType, String> {
         if a.sizes.len() != b.sizes.len() || a.dtype != b.dtype {
             return Err(format!("{a} with {} rows and {b} with {}", self.rows.0, self.rows.1));
         }
         let fixed = |s: &Size| s.at(1).unwrap_or_default();
         let sizes = a.sizes.iter().zip(&b.sizes).map(|(a, b)| self.size(fixed(a), fixed(b)));
         let sizes: Result<Vec<Size>, String> = sizes.collect();
-        Ok(Form { sizes: sizes.map_err(|e| format!("a size is {e}"))?, dtype: a.dtype })
+        Ok(ValueType { sizes: sizes.map_err(|e| format!("a size is {e}"))?, dtype: a.dtype })
     }
-    fn node(&self, a: &Node, b: &Node) -> Result<Node, String> {
+    fn node(&self, a: &GraphNode, b: &GraphNode) -> Result<GraphNode, String> {
         if (&a.inputs, a.results.len()) != (&b.inputs, b.results.len()) {
             return Err("its inputs are different values".into());
         }

@@ -30,14 +30,14 @@ pub use memory::Memory;
 use run::Runner;
 use spec::Spec;
 use std::path::Path;
-use weights::Weights;
+use weights::GraphWeights;
 
 /// Numbers of rows with which a graph for any number of rows is recorded. Everything that differs must be a multiple of the rows. They are
 /// primes, so that few sizes of a model are multiples of them.
 const RECORDED: [usize; 2] = [5, 7];
 
 /// Default number of rows per run: the next power of two, up to this maximum.
-const MOST_ROWS: usize = 256;
+const MAX_ROWS: usize = 256;
 
 /// The computation of a function, as operations.
 ///
@@ -58,14 +58,14 @@ const MOST_ROWS: usize = 256;
 pub struct OpGraph {
     device: Device,
     spec: Spec,
-    weights: Weights,
+    weights: GraphWeights,
     runner: Runner,
     /// Numbers of rows for which it is computed, in order. If empty, powers of two are used.
     buckets: Vec<usize>,
 }
 
 /// A named layer, for [`OpGraph::from_layers`].
-pub type Layer<'a> = (&'a str, &'a dyn Fn(&Tensor) -> Result<Tensor>);
+pub type NamedLayer<'a> = (&'a str, &'a dyn Fn(&Tensor) -> Result<Tensor>);
 
 impl OpGraph {
     /// Records what `f` computes from the named `inputs`. `f` runs a few times, without gradients. Other tensors that `f` reads become the
@@ -86,7 +86,7 @@ impl OpGraph {
     /// additional rows.
     ///
     /// # Errors
-    /// As [`of`](Self::of); `Unsupported` with the operation that mixes rows, or if the computation depends on the number of rows.
+    /// Errors of [`of`](Self::of); `Unsupported` with the operation that mixes rows, or if the computation depends on the number of rows.
     pub fn for_any_rows(
         inputs: &[(&str, &Tensor)],
         f: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
@@ -111,11 +111,13 @@ impl OpGraph {
     /// Records named layers in sequence, for any number of rows of `x`.
     ///
     /// # Errors
-    /// As [`for_any_rows`](Self::for_any_rows).
-    pub fn from_layers(x: &Tensor, layers: &[Layer<'_>]) -> Result<Self> {
+    /// Errors of [`for_any_rows`](Self::for_any_rows).
+    pub fn from_layers(x: &Tensor, layers: &[NamedLayer<'_>]) -> Result<Self> {
         Self::for_any_rows(&[("x", x)], |x| {
-            let first =
-                x.first().cloned().ok_or_else(|| Error::internal("a graph of layers has no input"))?;
+            let first = x
+                .first()
+                .cloned()
+                .ok_or_else(|| Error::internal("a graph of layers does not have an input"))?;
             let y =
                 layers.iter().try_fold(first, |x, (name, layer)| observe::in_layer(name, || layer(&x)))?;
             Ok(vec![y])
@@ -143,7 +145,7 @@ impl OpGraph {
     }
 
     fn new(device: Device, spec: Spec, weights: &[Tensor]) -> Self {
-        let weights = Weights::here(&spec.weights, weights);
+        let weights = GraphWeights::here(&spec.weights, weights);
         Self { device, spec, weights, runner: Runner::default(), buckets: Vec::new() }
     }
 
@@ -211,7 +213,7 @@ impl OpGraph {
 
     /// Returns the maximum number of rows per run.
     fn most(&self) -> usize {
-        self.buckets.last().copied().unwrap_or(MOST_ROWS)
+        self.buckets.last().copied().unwrap_or(MAX_ROWS)
     }
 
     /// Returns the number of rows that a run for `rows` rows computes, at most the maximum per run.
@@ -268,7 +270,7 @@ impl OpGraph {
 /// Reads the description from a file, without a device and without weights.
 ///
 /// # Errors
-/// As [`OpGraph::load`].
+/// Errors of [`OpGraph::load`].
 pub fn read_spec(path: impl AsRef<Path>) -> Result<Spec> {
     let (spec, _) = file::open(path.as_ref())?;
     Ok(spec)
@@ -289,7 +291,7 @@ fn with_rows(device: &Device, inputs: &[(&str, &Tensor)], rows: usize, f: &Funct
         let (n, bytes) = (x.dims().first().copied().unwrap_or(0), x.to_bytes()?);
         if n == 0 || bytes.is_empty() {
             return Err(Error::shape(format!(
-                "input {name} of shape {} has no rows, expected at least one for the recording",
+                "input {name} of shape {} does not have rows, expected at least one for the recording",
                 x.shape()
             )));
         }

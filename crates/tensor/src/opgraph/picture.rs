@@ -69,11 +69,11 @@ fn boxes(spec: &Spec) -> Vec<Shown> {
 
 /// Shortens a line to the width of a box.
 fn short(line: &str) -> String {
-    const MOST: usize = 46;
-    if line.chars().count() <= MOST {
+    const MAX_LINE_LENGTH: usize = 46;
+    if line.chars().count() <= MAX_LINE_LENGTH {
         return line.to_owned();
     }
-    line.chars().take(MOST - 1).chain(['…']).collect()
+    line.chars().take(MAX_LINE_LENGTH - 1).chain(['…']).collect()
 }
 
 const LINE: f64 = 15.0;

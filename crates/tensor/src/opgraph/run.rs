@@ -2,9 +2,9 @@
 //!
 //! Operations are first called by name in a dry run, which checks every shape before any allocation.
 
-use super::spec::{Form, Input, Node, Spec, WeightInfo};
-use super::weights::Weights;
-use crate::graph::{Graph, Plan, Trace};
+use super::spec::{GraphInput, GraphNode, Spec, ValueType, WeightInfo};
+use super::weights::GraphWeights;
+use crate::graph::{BufferPlan, Graph, Trace};
 use crate::ops::find;
 use crate::{Device, Error, Lazy, Result, Tensor, no_grad, unfused};
 use netcl_kernel::checked_only;
@@ -49,7 +49,7 @@ fn call(spec: &Spec, at: usize, values: &[Option<Tensor>], rows: usize) -> Resul
     find(&node.op)?.invoke(&inputs, &attributes)
 }
 
-fn agrees(form: &Form, y: &Tensor, rows: usize) -> Result<()> {
+fn agrees(form: &ValueType, y: &Tensor, rows: usize) -> Result<()> {
     if form.dims(rows)? == y.dims() && form.dtype == y.dtype() {
         return Ok(());
     }
@@ -76,7 +76,7 @@ impl Runner {
     pub fn run(
         &self,
         device: &Device,
-        (spec, weights): (&Spec, &Weights),
+        (spec, weights): (&Spec, &GraphWeights),
         inputs: &[Tensor],
         (given, rows): (usize, usize),
     ) -> Result<Vec<Tensor>> {
@@ -115,7 +115,7 @@ impl Runner {
 /// Runs operation by operation, for checks that replays do not perform.
 fn stepwise(
     device: &Device,
-    (spec, weights): (&Spec, &Weights),
+    (spec, weights): (&Spec, &GraphWeights),
     inputs: &[Tensor],
     (given, rows): (usize, usize),
 ) -> Result<Vec<Tensor>> {
@@ -135,16 +135,16 @@ fn stepwise(
 }
 
 /// Plans a graph's memory for `rows` rows. Compiles its kernels, but computes nothing.
-pub(super) fn plan(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Result<Plan> {
+pub(super) fn plan(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Result<BufferPlan> {
     let inputs = places(device, spec, rows)?;
     let trace = Trace::dry_run(device, || evaluate(spec, weights, &inputs, rows))?;
-    Plan::new(device, &trace)
+    BufferPlan::new(device, &trace)
 }
 
 /// Allocates zeroed memory for the inputs.
 fn places(device: &Device, spec: &Spec, rows: usize) -> Result<Vec<Tensor>> {
     let _tag = device.tag("graph");
-    let place = |input: &Input| Tensor::zeros(device, input.form.dims(rows)?, input.form.dtype);
+    let place = |input: &GraphInput| Tensor::zeros(device, input.form.dims(rows)?, input.form.dtype);
     spec.inputs.iter().map(place).collect()
 }
 
@@ -158,7 +158,7 @@ fn prepare(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Res
         outputs.iter().map(|y| no_grad(|| y.contiguous())).collect()
     };
     let trace = Trace::dry_run(device, step)?;
-    let plan = Plan::new(device, &trace)?;
+    let plan = BufferPlan::new(device, &trace)?;
     let (graph, outputs) = Graph::planned(device, &plan, step)?;
     Ok(Ready { inputs, outputs, graph, _weights: weights })
 }
@@ -207,7 +207,7 @@ fn folded(spec: &Spec, weights: &[Tensor], rows: usize, fuse: bool) -> Result<(S
         }
         let node = &spec.nodes[at];
         let inputs = node.inputs.iter().map(|id| id.map(|id| numbers[id])).collect();
-        out.nodes.push(Node { inputs, ..node.clone() });
+        out.nodes.push(GraphNode { inputs, ..node.clone() });
     }
     out.weights = all
         .iter()

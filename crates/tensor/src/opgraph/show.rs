@@ -1,7 +1,7 @@
 //! A graph of operations as text and as JSON.
 
 use super::OpGraph;
-use super::spec::{Node, Spec};
+use super::spec::{GraphNode, Spec};
 use netcl_device::human;
 use std::fmt;
 
@@ -11,12 +11,12 @@ fn ids(inputs: &[Option<usize>]) -> String {
 }
 
 /// Formats the attributes as `name=value`.
-pub(super) fn attributes(node: &Node) -> String {
+pub(super) fn attributes(node: &GraphNode) -> String {
     node.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Lists the kernels without duplicates: the variant, and its function if that has another name.
-pub(super) fn kernels(node: &Node) -> String {
+pub(super) fn kernels(node: &GraphNode) -> String {
     let mut names: Vec<String> = Vec::new();
     for k in &node.kernels {
         let name = if k.variant == k.name { k.name.clone() } else { format!("{}:{}", k.variant, k.name) };

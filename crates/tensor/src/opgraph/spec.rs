@@ -35,14 +35,14 @@ impl std::fmt::Display for Size {
 
 /// Shape and type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct ValueType {
     /// Sizes of its axes.
     pub sizes: Vec<Size>,
     /// Storage type.
     pub dtype: DType,
 }
 
-impl Form {
+impl ValueType {
     /// Returns the shape for a number of rows.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Form {
     }
 }
 
-impl std::fmt::Display for Form {
+impl std::fmt::Display for ValueType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sizes: Vec<String> = self.sizes.iter().map(Size::to_string).collect();
         write!(f, "{} [{}]", self.dtype, sizes.join(", "))
@@ -82,11 +82,11 @@ impl std::fmt::Display for Form {
 
 /// An input of a graph.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Input {
+pub struct GraphInput {
     /// Name.
     pub name: String,
     /// Shape and type.
-    pub form: Form,
+    pub form: ValueType,
 }
 
 /// A weight of a graph.
@@ -149,7 +149,7 @@ pub struct Made {
     /// Index among the call's results.
     pub of: usize,
     /// Shape and type.
-    pub form: Form,
+    pub form: ValueType,
 }
 
 /// A launch of an operation on the device where the graph was recorded. Other devices choose their own kernels.
@@ -169,7 +169,7 @@ pub struct KernelUse {
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct GraphNode {
     /// Name of the operation.
     pub op: String,
     /// Its layer, or an empty string.
@@ -194,11 +194,11 @@ pub struct Spec {
     /// Device on which it was recorded.
     pub device: String,
     /// Its inputs.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<GraphInput>,
     /// Its weights.
     pub weights: Vec<WeightInfo>,
     /// Its operations, in order.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<GraphNode>,
     /// Numbers of the result values.
     pub outputs: Vec<usize>,
 }
@@ -209,9 +209,9 @@ impl Spec {
         self.inputs.len() + self.weights.len()
     }
     /// Returns shape and type of every value.
-    pub fn forms(&self) -> Vec<Form> {
+    pub fn forms(&self) -> Vec<ValueType> {
         let inputs = self.inputs.iter().map(|input| input.form.clone());
-        let weights = self.weights.iter().map(|w| Form::fixed(&w.dims, w.dtype));
+        let weights = self.weights.iter().map(|w| ValueType::fixed(&w.dims, w.dtype));
         let made = self.nodes.iter().flat_map(|node| node.results.iter().map(|made| made.form.clone()));
         inputs.chain(weights).chain(made).collect()
     }

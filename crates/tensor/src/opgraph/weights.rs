@@ -19,7 +19,7 @@ struct Weight {
 }
 
 /// The weights of a graph.
-pub(super) struct Weights {
+pub(super) struct GraphWeights {
     path: PathBuf,
     all: Vec<Weight>,
     /// Weights that were read.
@@ -31,7 +31,7 @@ pub(super) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-impl Weights {
+impl GraphWeights {
     /// Creates weights from tensors on a device.
     pub fn here(infos: &[WeightInfo], tensors: &[Tensor]) -> Self {
         let each = infos.iter().zip(tensors);

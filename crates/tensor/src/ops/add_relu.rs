@@ -48,8 +48,9 @@ impl Op<2> for AddRelu {
         ]
     }
     fn samples() -> Vec<Sample<Self, 2>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape), Input::normal(shape)]);
-        let far = Input::uniform(&[3, 37], -1e30, 1e30);
+        let sample =
+            |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape), SampleInput::normal(shape)]);
+        let far = SampleInput::uniform(&[3, 37], -1e30, 1e30);
         vec![
             sample(&[3, 37]).bench(&[&[64, 64, 32, 32], &[64, 64, 32, 32]]),
             sample(&[2, 3, 2, 5]),

@@ -125,20 +125,20 @@ pub(in crate::ops) const fn kernels<J: Job, const N: usize>(
     kernels
 }
 
-/// The ways to do a job. Among equal estimates the first row is chosen.
+/// The ways to do a job. If estimates are equal, the first row is chosen.
 pub(in crate::ops) struct Table<J: Job> {
     rows: &'static [&'static Algorithm<J>],
     variants: Variants,
 }
 
-/// A decision, and the variants among which it was made.
+/// A decision, and the variants that it chose from.
 type Decided<J> = (Arc<Usable>, &'static Algorithm<J>, <J as Job>::Plan);
 
 /// Decisions on a device. Finding the cheapest of hundreds of plans takes longer on the host than a launch.
 struct Decisions<J: Job>(RwLock<HashMap<J::Signature, Decided<J>>>);
 
 /// Maximum number of stored decisions. At this number all are discarded, so that sizes that never recur do not stay forever.
-const MOST: usize = 4096;
+const MAX_STORED_DECISIONS: usize = 4096;
 
 impl<J: Job> Table<J> {
     /// Builds the table of the job `name`; `kernels` are its rows' kernels.
@@ -175,7 +175,7 @@ impl<J: Job> Table<J> {
         }
         let (row, plan) = self.cheapest(request, &usable).ok_or_else(|| self.none(request))?;
         let mut decisions = decisions.0.write().unwrap_or_else(PoisonError::into_inner);
-        if decisions.len() >= MOST {
+        if decisions.len() >= MAX_STORED_DECISIONS {
             decisions.clear();
         }
         decisions.insert(signature, (usable, row, plan.clone()));

@@ -66,21 +66,21 @@ impl Op<1> for BalanceLoss {
     fn calls() -> Vec<Call> {
         let doc = "The loss that balances the load of experts (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest \
                    choose → an f32 scalar, which is k if all experts are equally busy.";
-        let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", Kind::Int);
+        let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", AttributeKind::Int);
         vec![call.run(|a| balance_loss(a.inputs::<1>()?[0], a.get("k")?))]
     }
     fn attributes(&self) -> Attributes {
         vec![("k", self.k.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |k, shape: &[usize]| Sample::new(Self { k }, [Input::distinct(shape)]);
+        let sample = |k, shape: &[usize]| Sample::new(Self { k }, [SampleInput::distinct(shape)]);
         vec![
             sample(2, &[3, 7, 8]).bench(&[&[32, 4096, 8]]),
             sample(3, &[12, 19]).bench(&[&[131_072, 128]]),
             sample(2, &[2, 70]).light(),
             // More rows than fit in one part of the sums.
             sample(2, &[300, 4]).light(),
-            Sample::new(Self { k: 2 }, [Input::uniform(&[6, 9], -200.0, 200.0)]).extreme().light(),
+            Sample::new(Self { k: 2 }, [SampleInput::uniform(&[6, 9], -200.0, 200.0)]).extreme().light(),
             sample(1, &[1, 1]).light(),
             sample(2, &[0, 4]).light(),
         ]

@@ -33,17 +33,18 @@ impl Op<1> for Cast {
     fn calls() -> Vec<Call> {
         let doc = "The same values in another storage type, rounded to nearest even; floats become integers by truncation, and a mask is set \
                    where a value is not 0.";
-        let call = Call::new("cast", doc).inputs(&["x"]).required("dtype", Kind::DType);
+        let call = Call::new("cast", doc).inputs(&["x"]).required("dtype", AttributeKind::DType);
         vec![call.run(|a| a.inputs::<1>()?[0].to_dtype(a.get("dtype")?))]
     }
     fn attributes(&self) -> Attributes {
         vec![("dtype", self.dtype.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample =
-            |shape: &[usize], dtype| Sample::new(Self { dtype }, [Input::normal(shape)]).as_coarse_as(dtype);
+        let sample = |shape: &[usize], dtype| {
+            Sample::new(Self { dtype }, [SampleInput::normal(shape)]).as_coarse_as(dtype)
+        };
         // The first two overflow f16, the third underflows it.
-        let far = Input::values(&[3, 33], &[3e38, -1e6, 1e-9, 65_504.0, -60_000.0], None);
+        let far = SampleInput::values(&[3, 33], &[3e38, -1e6, 1e-9, 65_504.0, -60_000.0], None);
         let far = |dtype| {
             Sample::new(Self { dtype }, [far.clone()]).as_coarse_as(dtype).extreme().pointwise().light()
         };

@@ -226,7 +226,7 @@ impl Operand {
 pub(super) fn calls() -> Vec<Call> {
     let doc = "Multiplies tensors along axes with the same letter, and sums over letters that are not in the result: `bij,bjk->bik` is a matrix \
                product. `...` stands for any axes, which broadcast; a letter twice in one tensor selects its diagonal.";
-    let call = Call::new("einsum", doc).list("tensors").required("formula", Kind::Text);
+    let call = Call::new("einsum", doc).list("tensors").required("formula", AttributeKind::Text);
     vec![call.run(|a| einsum(&a.get::<String>("formula")?, &a.list()))]
 }
 
@@ -289,7 +289,7 @@ mod tests {
         for (formula, plain, shapes) in cases {
             let (terms, output) = plain.split_once("->").unwrap();
             // "bij,bjk" sums over b too: letters that occur twice are not in the result.
-            let draw = |i: usize| Input::normal(shapes[i]).draw(i as u64, DType::F32);
+            let draw = |i: usize| SampleInput::normal(shapes[i]).draw(i as u64, DType::F32);
             let hosts: Vec<Array> = (0..shapes.len()).map(draw).collect();
             let named = |hosts: &[Array]| -> Vec<(&str, Array)> {
                 terms.split(',').zip(hosts.iter().cloned()).collect()

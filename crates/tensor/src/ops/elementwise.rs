@@ -287,11 +287,11 @@ impl Op<1> for Unary {
     }
     fn calls() -> Vec<Call> {
         let scalars = |call: Call, row: &UnaryRow| {
-            row.scalars.iter().fold(call, |call, (name, _)| call.required(name, Kind::Float))
+            row.scalars.iter().fold(call, |call, (name, _)| call.required(name, AttributeKind::Float))
         };
         let of_row = |row: &UnaryRow| scalars(Call::new(row.name, row.doc).inputs(&["x"]), row);
         let mut out: Vec<Call> = UNARY.iter().map(|row| of_row(row).run(unary_called)).collect();
-        let scalar = |name, doc| Call::new(name, doc).inputs(&["x"]).required("s", Kind::Float);
+        let scalar = |name, doc| Call::new(name, doc).inputs(&["x"]).required("s", AttributeKind::Float);
         out.extend([
             scalar("sub_scalar", "`x - s`.").run(|a| a.inputs::<1>()?[0].sub_scalar(a.get("s")?)),
             scalar("div_scalar", "`x / s`.").run(|a| a.inputs::<1>()?[0].div_scalar(a.get("s")?)),
@@ -311,16 +311,18 @@ impl Op<1> for Unary {
         for row in UNARY {
             let op = Self { row, scalars: row.scalars.iter().map(|(_, value)| *value).collect() };
             let sample = |shape: &[usize]| {
-                Sample::new(op.clone(), [Input::uniform(shape, row.domain.0, row.domain.1)]).named(row.name)
+                Sample::new(op.clone(), [SampleInput::uniform(shape, row.domain.0, row.domain.1)])
+                    .named(row.name)
             };
             out.extend([sample(&[3, 37]).bench(&[&[4096, 4096]]).light(), sample(&[1]).light()]);
             let (values, ends_at_zero) = extremes(row.name);
-            let far = Sample::new(op.clone(), [Input::values(&[3, 37], values, None)]).named(row.name);
+            let far = Sample::new(op.clone(), [SampleInput::values(&[3, 37], values, None)]).named(row.name);
             let far = far.extreme().pointwise().light();
             out.push(if ends_at_zero { far.relative_step() } else { far });
         }
-        let exp =
-            |shape: &[usize]| Sample::new(Self { row: &UNARY[1], scalars: vec![] }, [Input::normal(shape)]);
+        let exp = |shape: &[usize]| {
+            Sample::new(Self { row: &UNARY[1], scalars: vec![] }, [SampleInput::normal(shape)])
+        };
         out.extend([exp(&[3, 37]), exp(&[1]), exp(&[4, 0])]);
         out
     }
@@ -382,7 +384,11 @@ impl Op<2> for Binary {
             let either = ["maximum", "minimum"].contains(&row.name);
             let draw = |low, high, values: &'static [f64]| {
                 move |s: &[usize]| {
-                    if either { Input::values(s, values, None) } else { Input::uniform(s, low, high) }
+                    if either {
+                        SampleInput::values(s, values, None)
+                    } else {
+                        SampleInput::uniform(s, low, high)
+                    }
                 }
             };
             let (a, b) = (draw(0.5, 1.4, &[0.5, -2.0, 1.25]), draw(1.5, 3.0, &[1.5, 0.75, -0.5, 2.0, -3.0]));
@@ -393,12 +399,12 @@ impl Op<2> for Binary {
                 sample(&[2, 3, 5], &[5]).light(),
                 sample(&[1], &[1]).light(),
             ]);
-            let [a, b] = extreme_pairs(row.name).map(|values| Input::values(&[2, 3, 35], values, None));
+            let [a, b] = extreme_pairs(row.name).map(|values| SampleInput::values(&[2, 3, 35], values, None));
             let far = Sample::new(op.clone(), [a, b]).named(row.name).extreme().pointwise().light();
             out.push(if ["div", "pow"].contains(&row.name) { far.relative_step() } else { far });
         }
         let add = |x: &[usize], y: &[usize]| {
-            Sample::new(Self { row: &BINARY[0] }, [Input::normal(x), Input::normal(y)])
+            Sample::new(Self { row: &BINARY[0] }, [SampleInput::normal(x), SampleInput::normal(y)])
         };
         out.extend([
             add(&[2, 3, 35], &[2, 3, 35]),
@@ -501,7 +507,7 @@ fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 /// Element-wise operations as methods, for any shape. The result has the same type and, with two operands, the broadcast shape. Sums, differences,
-/// products, `maximum` and `minimum` also accept integers of one type, which wrap and have no gradient.
+/// products, `maximum` and `minimum` also accept integers of one type, which wrap and do not have a gradient.
 impl Tensor {
     /// Computes `-x`. Integers wrap.
     pub fn neg(&self) -> Result<Self> {

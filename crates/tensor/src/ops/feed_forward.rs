@@ -6,7 +6,9 @@
 
 use super::elementwise::UNARY;
 use super::map::map;
-use super::matmul::{Aux, Epilogue, Matrix, Problem, gelu_recomputed, product, run, weight_gradients};
+use super::matmul::{
+    Epilogue, EpilogueInputs, MatmulProblem, Matrix, gelu_recomputed, product, run, weight_gradients,
+};
 use super::prelude::*;
 
 /// Computes `residual + x w + bias` `(.., N)`: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)`.
@@ -91,13 +93,13 @@ fn check_residual(op: &str, residual: &Tensor, x: &Tensor, n: usize) -> Result<(
 /// Computes `residual + x w + bias` in the residual's shape.
 fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let y = Tensor::empty(x.device(), residual.shape(), x.dtype())?;
-    let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
+    let problem = MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
     let residual = match residual.detach().contiguous()? {
         // Some devices cannot bind a sub-buffer at an arbitrary offset.
         x if x.layout().offset > 0 => map("x0", &[&x], &[], x.shape(), x.dtype())?,
         x => x,
     };
-    run(&y, &problem, &Epilogue { bias, aux: Aux::Residual(&residual), ..Epilogue::NONE }, false)?;
+    run(&y, &problem, &Epilogue { bias, aux: EpilogueInputs::Residual(&residual), ..Epilogue::NONE }, false)?;
     Ok(y)
 }
 
@@ -157,7 +159,7 @@ impl Op<4> for LinearAdd {
         let sample = |x: &[usize], n: usize| {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());
             y[x.len() - 1] = n;
-            let inputs = [&y, x, &[k, n][..], &[n]].map(Input::normal);
+            let inputs = [&y, x, &[k, n][..], &[n]].map(SampleInput::normal);
             Sample::new(Self, inputs).sums(x.iter().product::<usize>().min(64))
         };
         vec![
@@ -166,10 +168,10 @@ impl Op<4> for LinearAdd {
             Sample::new(
                 Self,
                 [
-                    Input::uniform(&[5, 3], -1e12, 1e12),
-                    Input::uniform(&[5, 7], -1e6, 1e6),
-                    Input::uniform(&[7, 3], -1e6, 1e6),
-                    Input::uniform(&[3], -1e12, 1e12),
+                    SampleInput::uniform(&[5, 3], -1e12, 1e12),
+                    SampleInput::uniform(&[5, 7], -1e6, 1e6),
+                    SampleInput::uniform(&[7, 3], -1e6, 1e6),
+                    SampleInput::uniform(&[3], -1e12, 1e12),
                 ],
             )
             .sums(35)
@@ -219,7 +221,7 @@ impl Op<3> for LinearResidual {
         let sample = |x: &[usize], n: usize| {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());
             y[x.len() - 1] = n;
-            let inputs = [&y, x, &[k, n][..]].map(Input::normal);
+            let inputs = [&y, x, &[k, n][..]].map(SampleInput::normal);
             Sample::new(Self, inputs).sums(x.iter().product::<usize>().min(64))
         };
         vec![
@@ -227,9 +229,9 @@ impl Op<3> for LinearResidual {
             Sample::new(
                 Self,
                 [
-                    Input::uniform(&[5, 3], -1e12, 1e12),
-                    Input::uniform(&[5, 7], -1e6, 1e6),
-                    Input::uniform(&[7, 3], -1e6, 1e6),
+                    SampleInput::uniform(&[5, 3], -1e12, 1e12),
+                    SampleInput::uniform(&[5, 7], -1e6, 1e6),
+                    SampleInput::uniform(&[7, 3], -1e6, 1e6),
                 ],
             )
             .sums(35)
@@ -261,10 +263,10 @@ impl Op<6> for FeedForward {
         let n =
             check_map(op, ("the hidden layer", &[x.shape().rows_cols().0, width]), ("w2", w2), ("b2", b2))?;
         check_residual(op, residual, x, n)?;
-        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(op, "w1", w1)?, &[])?;
+        let problem = MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of(op, "w1", w1)?, &[])?;
         let before = Tensor::empty(x.device(), [problem.m, width], x.dtype())?;
         let hidden = before.empty_like()?;
-        let epilogue = Epilogue { bias: Some(b1), aux: Aux::Gelu(&before), ..Epilogue::NONE };
+        let epilogue = Epilogue { bias: Some(b1), aux: EpilogueInputs::Gelu(&before), ..Epilogue::NONE };
         run(&hidden, &problem, &epilogue, false)?;
         let rows = residual.reshape([before.dims()[0], n])?;
         let y = mapped(&rows, &hidden, w2, Some(b2))?.reshape(residual.shape())?;
@@ -281,14 +283,14 @@ impl Op<6> for FeedForward {
             Some(hidden) => hidden.clone(),
             None => gelu_recomputed(
                 before,
-                &Problem::new(Matrix::rows_of(x)?, Matrix::of("feed_forward", "w1", w1)?, &[])?,
+                &MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of("feed_forward", "w1", w1)?, &[])?,
             )?,
         };
         let (dw2, db2) = map_gradients(&hidden, w2, b2, &rows)?;
         drop(hidden);
-        let problem = Problem::new(rows, Matrix::of("feed_forward", "w2", w2)?.transposed(), &[])?;
+        let problem = MatmulProblem::new(rows, Matrix::of("feed_forward", "w2", w2)?.transposed(), &[])?;
         let inner = before.empty_like()?;
-        run(&inner, &problem, &Epilogue { aux: Aux::GeluGrad(before), ..Epilogue::NONE }, false)?;
+        run(&inner, &problem, &Epilogue { aux: EpilogueInputs::GeluGrad(before), ..Epilogue::NONE }, false)?;
         let inner = Matrix::rows_of(&inner)?;
         let (dw1, db1) = map_gradients(x, w1, b1, &inner)?;
         Ok([Some(dy.clone()), input_gradient(x, w1, &inner)?, dw1, db1, dw2, db2])
@@ -316,13 +318,13 @@ impl Op<6> for FeedForward {
         let made = |recompute: bool, x: &[usize], width: usize, n: usize| {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());
             y[x.len() - 1] = n;
-            let inputs = [&y, x, &[k, width][..], &[width], &[width, n], &[n]].map(Input::normal);
+            let inputs = [&y, x, &[k, width][..], &[width], &[width, n], &[n]].map(SampleInput::normal);
             Sample::new(Self { recompute }, inputs).sums(4 * width)
         };
         let sample = |x: &[usize], width: usize, n: usize| made(false, x, width, n);
         // The inputs cover GELU from one saturated end to the other.
         let mut far = made(false, &[3, 5], 6, 4);
-        far.inputs[1] = Input::uniform(&[3, 5], -30.0, 30.0);
+        far.inputs[1] = SampleInput::uniform(&[3, 5], -30.0, 30.0);
         vec![
             sample(&[3, 5], 6, 4),
             sample(&[2, 10, 16], 24, 16),

@@ -1,12 +1,12 @@
-//! A linear map fused with its neighbors in a decoder's block, in one launch if there are few rows: the norm before it, its bias, the activation
-//! after it, plain or gated, and the residual stream that the result is added to. A decoding step is limited by launches and by reading weights,
-//! and each fused operation saves a launch. With more rows, the separate operations run one after the other.
+//! A linear map fused with its neighbors in a decoder's block, in one launch for few rows. The neighbors are the norm before it, its bias, the
+//! activation after it, plain or gated, and the residual stream that the result is added to. A decoding step is limited by launches and by reading
+//! weights, and each fused operation saves a launch. With more rows, the separate operations run one after the other.
 
 use super::feed_forward::{linear_add, linear_residual};
 use super::gated::{Gate, gated};
 use super::join::cat;
 use super::layer_norm::{self, layer_norm};
-use super::matmul::{Linear, Matrix, Norm, Problem, few_rows, linear};
+use super::matmul::{Linear, MatmulProblem, Matrix, Norm, few_rows, linear};
 use super::prelude::*;
 use super::rms_norm::{RmsNorm, rms_norm};
 use crate::quant::Blocks;
@@ -14,7 +14,7 @@ use crate::tape::gradients_of;
 
 /// The norm of the last axis before a map.
 #[derive(Clone, Copy)]
-pub struct Before<'a> {
+pub struct PreNorm<'a> {
     /// Gain (K).
     pub gamma: &'a Tensor,
     /// Bias (K) of a layer norm; [`None`] for a root-mean-square norm.
@@ -25,7 +25,7 @@ pub struct Before<'a> {
     pub eps: f32,
 }
 
-impl Before<'_> {
+impl PreNorm<'_> {
     /// Runs the norm as a separate operation.
     fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let gamma = if self.unit_offset { self.gamma.add_scalar(1.0)? } else { self.gamma.clone() };
@@ -38,9 +38,9 @@ impl Before<'_> {
 
 /// The operations fused with a linear map.
 #[derive(Clone, Copy, Default)]
-pub struct Around<'a> {
+pub struct FusedOps<'a> {
     /// Norm of x.
-    pub norm: Option<Before<'a>>,
+    pub norm: Option<PreNorm<'a>>,
     /// Bias (N), or (2N) with a gate.
     pub bias: Option<&'a Tensor>,
     /// Activation of the map's result; with `true` the second half of the result multiplies the activation of the first.
@@ -53,7 +53,7 @@ pub struct Around<'a> {
 ///
 /// # Errors
 /// `Shape` if K, N or the axes before the last differ; `DType` if they are not floats of one type.
-pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor> {
+pub fn fused_linear(x: &Tensor, w: &Tensor, around: FusedOps<'_>) -> Result<Tensor> {
     let [gamma, beta, bias, residual] = around.tensors(x);
     FusedLinear::of(&around).apply([x, w, gamma, beta, bias, residual])
 }
@@ -63,15 +63,15 @@ pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor
 ///
 /// # Errors
 /// Those of [`fused_linear`].
-pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Result<Tensor> {
+pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: FusedOps<'_>) -> Result<Tensor> {
     if let (true, Some(norm)) = (w.in_planes(), around.norm) {
-        return fused_linear_of_blocks(&norm.apply(x)?, w, Around { norm: None, ..around });
+        return fused_linear_of_blocks(&norm.apply(x)?, w, FusedOps { norm: None, ..around });
     }
     let (op, [n, k]) = (FusedLinear::of(&around), w.dims());
     let inputs = around.tensors(x);
     let dims = op.check(x, [k, n], inputs)?;
     let y = Tensor::empty(x.device(), dims, x.dtype())?;
-    let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of_blocks(w), &[])?;
+    let problem = MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of_blocks(w), &[])?;
     let fused = few_rows::Fused { blocks: Some(w.stored()), ..op.fused(inputs) };
     match few_rows::run(&y, &problem, &fused)? {
         true => Ok(y),
@@ -84,8 +84,8 @@ pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Res
 ///
 /// # Errors
 /// Those of [`fused_linear`]; `Shape` without a matrix.
-pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
-    let mut y = side_by_side(x, parts, Around { activation: None, residual: None, ..around })?;
+pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
+    let mut y = side_by_side(x, parts, FusedOps { activation: None, residual: None, ..around })?;
     if let Some((gate, by_gate)) = around.activation {
         y = if by_gate { gated(&y, gate)? } else { gate.apply(&y)? };
     }
@@ -95,9 +95,9 @@ pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: Around<'_>) -
     }
 }
 
-fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+fn side_by_side(x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
     if let (true, Some(norm)) = (parts.iter().any(Blocks::in_planes), around.norm) {
-        return side_by_side(&norm.apply(x)?, parts, Around { norm: None, ..around });
+        return side_by_side(&norm.apply(x)?, parts, FusedOps { norm: None, ..around });
     }
     let columns = parts.iter().map(|part| part.dims()[0]).sum();
     let mut dims = x.dims().to_vec();
@@ -111,11 +111,11 @@ fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tens
     for part in parts {
         let end = at + part.dims()[0];
         let bias = around.bias.map(|bias| bias.slice(0, at..end)).transpose()?;
-        let around = Around { bias: bias.as_ref(), ..around };
+        let around = FusedOps { bias: bias.as_ref(), ..around };
         let (op, inputs) = (FusedLinear::of(&around), around.tensors(x));
         op.check(x, [first.dims()[1], end - at], inputs)?;
         let fused = few_rows::Fused { blocks: Some(part.stored()), ..op.fused(inputs) };
-        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of_blocks(part), &[])?;
+        let problem = MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of_blocks(part), &[])?;
         let within =
             apart.is_empty() && few_rows::run_columns(&rows.slice(1, at..end)?, columns, &problem, &fused)?;
         if !within {
@@ -134,7 +134,7 @@ fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tens
     }
 }
 
-impl<'a> Around<'a> {
+impl<'a> FusedOps<'a> {
     /// Returns gamma, beta, bias and residual, with x as a placeholder for missing ones.
     fn tensors(&self, x: &'a Tensor) -> [&'a Tensor; 4] {
         let (gamma, beta) = self.norm.map_or((x, x), |n| (n.gamma, n.beta.unwrap_or(x)));
@@ -171,7 +171,7 @@ impl FusedLinear {
         Self { norm, bias: true, activation: Some((Gate::Silu, true)), residual: true }
     }
 
-    fn of(around: &Around<'_>) -> Self {
+    fn of(around: &FusedOps<'_>) -> Self {
         Self {
             norm: around.norm.map(|n| NormKind {
                 center: n.beta.is_some(),
@@ -256,7 +256,7 @@ impl FusedLinear {
         match self.norm {
             None => Ok(x.clone()),
             Some(NormKind { center, unit_offset, eps }) => {
-                Before { gamma, beta: center.then_some(beta), unit_offset, eps }.apply(x)
+                PreNorm { gamma, beta: center.then_some(beta), unit_offset, eps }.apply(x)
             }
         }
     }
@@ -291,11 +291,11 @@ impl Op<6> for FusedLinear {
         let around = [gamma, beta, bias, residual];
         let dims = self.check(x, sizes, around)?;
         let y = Tensor::empty(x.device(), dims, x.dtype())?;
-        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(Self::NAME, "w", w)?, &[])?;
+        let problem = MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of(Self::NAME, "w", w)?, &[])?;
         let fused = self.fused(around);
         let done = if few_rows::norm_apart(&y, &problem, &fused) {
             let rows = self.normalised(x, [gamma, beta])?;
-            let problem = Problem::new(Matrix::rows_of(&rows)?, problem.b, &[])?;
+            let problem = MatmulProblem::new(Matrix::rows_of(&rows)?, problem.b, &[])?;
             few_rows::run(&y, &problem, &few_rows::Fused { norm: None, ..fused })?
         } else {
             few_rows::run(&y, &problem, &fused)?
@@ -345,14 +345,14 @@ impl Op<6> for FusedLinear {
         vec![call.default("by_gate", false).run(|a| {
             let ([x, w], activation) = (a.inputs()?, a.get::<String>("activation")?);
             let (beta, unit_offset, eps) = (a.optional("beta"), a.get("unit_offset")?, a.get("eps")?);
-            let norm = a.optional("gamma").map(|gamma| Before { gamma, beta, unit_offset, eps });
+            let norm = a.optional("gamma").map(|gamma| PreNorm { gamma, beta, unit_offset, eps });
             let by_gate = a.get("by_gate")?;
             let activation = match activation.as_str() {
                 "none" => None,
                 gate => Some((Gate::named(gate)?, by_gate)),
             };
             let (bias, residual) = (a.optional("bias"), a.optional("residual"));
-            fused_linear(x, w, Around { norm, bias, activation, residual })
+            fused_linear(x, w, FusedOps { norm, bias, activation, residual })
         })]
     }
     fn attributes(&self) -> Attributes {
@@ -381,14 +381,14 @@ impl Op<6> for FusedLinear {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());
             y[x.len() - 1] = n;
             let columns = n * op.parts();
-            let inputs = [x, &[k, columns][..], &[k], &[k], &[columns], &y].map(Input::normal);
+            let inputs = [x, &[k, columns][..], &[k], &[k], &[columns], &y].map(SampleInput::normal);
             Sample::new(op, inputs).sums(16 + k)
         };
         let qkv = Self { norm: layer, bias: true, ..plain.clone() };
         let up = Self { norm: rms, activation: Some((Gate::Silu, true)), ..plain.clone() };
         let act = |gate, gated| Some((gate, gated));
         let mut far = sample(Self { residual: true, ..qkv.clone() }, &[2, 12], 5);
-        far.inputs[0] = Input::uniform(&[2, 12], -1e4, 1e4);
+        far.inputs[0] = SampleInput::uniform(&[2, 12], -1e4, 1e4);
         vec![
             sample(Self { residual: true, ..qkv.clone() }, &[2, 37], 70),
             sample(up.clone(), &[1, 3, 40], 24),

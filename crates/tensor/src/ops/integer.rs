@@ -1,4 +1,4 @@
-//! Integer arithmetic, and writes to parts of tensors. These have no gradients. Integers wrap at 32 bits.
+//! Integer arithmetic, and writes to parts of tensors. These do not have gradients. Integers wrap at 32 bits.
 
 use super::copied;
 use super::map::{map_typed, map_typed_into};
@@ -70,7 +70,7 @@ mod tests {
             let near = Tensor::from_i32(&device, [2, 1], &[16_777_216, i32::MIN]).unwrap();
             assert_eq!(values(a.eq(&near)), [0, 1]);
             assert_eq!(a.eq(&near).unwrap().dtype(), DType::Bool);
-            // As an unsigned number -1 would be the largest. Compared with signed numbers it is not.
+            // Read as unsigned, -1 would be the largest number. Compared as signed, it is not.
             let u = Tensor::from_u32(&device, [1], &[u32::MAX]).unwrap();
             assert_eq!(values(b.lt(&u)), [1, 1, 1]);
             assert!(a.div(&a).is_err());

@@ -93,12 +93,12 @@ impl Op<3> for Cat {
                 .default("axis", 0)
                 .run(|a| stack(&a.list(), a.get("axis")?)),
             take("split", "Views of these lengths along an axis, in order; they must add up to its size.")
-                .required("lengths", Kind::Ints)
+                .required("lengths", AttributeKind::Ints)
                 .default("axis", 0)
                 .results(&["parts"])
                 .run_many(|a| a.inputs::<1>()?[0].split(&a.get::<Vec<_>>("lengths")?, a.get("axis")?)),
             take("chunk", "`count` views of equal length along an axis.")
-                .required("count", Kind::Int)
+                .required("count", AttributeKind::Int)
                 .default("axis", 0)
                 .results(&["parts"])
                 .run_many(|a| a.inputs::<1>()?[0].chunk(a.get("count")?, a.get("axis")?)),
@@ -109,7 +109,7 @@ impl Op<3> for Cat {
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |axis, a: &[usize], b: &[usize], c: &[usize]| {
-            Sample::new(Self { axis }, [a, b, c].map(Input::normal)).exact()
+            Sample::new(Self { axis }, [a, b, c].map(SampleInput::normal)).exact()
         };
         let half: &[usize] = &[4096, 2048];
         vec![
@@ -117,7 +117,7 @@ impl Op<3> for Cat {
             sample(0, &[2, 3, 4], &[1, 3, 4], &[5, 3, 4]),
             Sample::new(
                 Self { axis: 0 },
-                [[2, 3, 4], [1, 3, 4], [5, 3, 4]].map(|s| Input::values(&s, FAR, None)),
+                [[2, 3, 4], [1, 3, 4], [5, 3, 4]].map(|s| SampleInput::values(&s, FAR, None)),
             )
             .exact()
             .extreme()

@@ -1,6 +1,6 @@
 //! Layer normalization over the last axis: `y = (x - mean) * rstd * gamma + beta` (Ba, Kiros and Hinton 2016).
 
-use super::norm::{self, Rows};
+use super::norm::{self, NormRows};
 use super::prelude::*;
 use netcl_kernel::Variants;
 
@@ -32,7 +32,7 @@ impl Op<3> for LayerNorm {
     type Saved = (Option<Tensor>, Tensor);
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<(Tensor, Self::Saved)> {
         let (x, gamma, beta) = (x.contiguous()?, gamma.contiguous()?, beta.contiguous()?);
-        let rows = Rows { x: &x, gamma: &gamma, center: true };
+        let rows = NormRows { x: &x, gamma: &gamma, center: true };
         let (y, mean, rstd) = rows.forward(&VARIANTS, Some(&beta), self.eps)?;
         Ok((y, (mean, rstd)))
     }
@@ -43,7 +43,7 @@ impl Op<3> for LayerNorm {
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
         let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
-        let rows = Rows { x: &x, gamma: &gamma, center: true };
+        let rows = NormRows { x: &x, gamma: &gamma, center: true };
         let (dx, dgamma, dbeta) = rows.backward(&VARIANTS, (mean.as_ref(), rstd), &dy, None)?;
         Ok([Some(dx), Some(dgamma), dbeta])
     }
@@ -51,8 +51,8 @@ impl Op<3> for LayerNorm {
         reference(self.eps, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "Layer normalization over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / \
-                   sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type.";
+        let doc = "Layer normalization over the last axis (Ba, Kiros and Hinton 2016). Takes x `(.., N)`, gamma `(N)` and beta `(N)`. Returns `(x \
+                   - mean) / sqrt(variance + eps) * gamma + beta`. Sums are f32 for every type.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         vec![call.run(|a| {
             let [x, gamma, beta] = a.inputs()?;
@@ -65,8 +65,11 @@ impl Op<3> for LayerNorm {
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];
-            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n), Input::normal(n)])
-                .sums(16)
+            Sample::new(
+                Self { eps: 1e-5 },
+                [SampleInput::normal(shape), SampleInput::normal(n), SampleInput::normal(n)],
+            )
+            .sums(16)
         };
         vec![
             sample(&[2, 8]).bench(&[&[16_384, 768], &[768], &[768]]),
@@ -77,7 +80,11 @@ impl Op<3> for LayerNorm {
             sample(&[0, 8]),
             Sample::new(
                 Self { eps: 1e-5 },
-                [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37]), Input::normal(&[37])],
+                [
+                    SampleInput::uniform(&[3, 2, 37], -1e4, 1e4),
+                    SampleInput::normal(&[37]),
+                    SampleInput::normal(&[37]),
+                ],
             )
             .sums(16)
             .extreme()
@@ -85,7 +92,11 @@ impl Op<3> for LayerNorm {
             // Rows far from zero: a variance by E[x²] - mean² would be lost in rounding.
             Sample::new(
                 Self { eps: 1e-5 },
-                [Input::shifted(&[2, 40], 1000.0), Input::normal(&[40]), Input::normal(&[40])],
+                [
+                    SampleInput::shifted(&[2, 40], 1000.0),
+                    SampleInput::normal(&[40]),
+                    SampleInput::normal(&[40]),
+                ],
             )
             .only(DType::F32)
             // The mean itself is rounded to 1 part in 2^24 of 1000, which is 6e-5 of the spread.

@@ -232,7 +232,7 @@ mod tests {
         let each = nll_loss(&x, &target, Some(-100), Reduction::None).unwrap();
         assert_eq!(each.to_vec().unwrap(), [2.0, 0.0, 5.0]);
         let sum = nll_loss(&x, &target, Some(1), Reduction::Sum).unwrap().item().unwrap();
-        assert!(sum.is_nan(), "-100 is no class here");
+        assert!(sum.is_nan(), "-100 is not a class here");
         let none = Tensor::from_i32(&device, [3], &[-100; 3]).unwrap();
         assert!(nll_loss(&x, &none, Some(-100), Reduction::Mean).unwrap().item().unwrap().is_nan());
     }

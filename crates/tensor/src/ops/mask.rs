@@ -72,9 +72,10 @@ impl Op<3> for Where {
         ]
     }
     fn samples() -> Vec<Sample<Self, 3>> {
-        let mask = |shape: &[usize], dtype| Input::values(shape, &[0.0, 1.0, 3.0, 0.0, 0.0], Some(dtype));
+        let mask =
+            |shape: &[usize], dtype| SampleInput::values(shape, &[0.0, 1.0, 3.0, 0.0, 0.0], Some(dtype));
         let sample = |m: &[usize], a: &[usize], b: &[usize]| {
-            Sample::new(Self, [mask(m, DType::U32), Input::normal(a), Input::normal(b)])
+            Sample::new(Self, [mask(m, DType::U32), SampleInput::normal(a), SampleInput::normal(b)])
         };
         vec![
             sample(&[3, 37], &[3, 37], &[3, 37]).in_order().bench(&[
@@ -85,14 +86,26 @@ impl Op<3> for Where {
             sample(&[4, 1], &[2, 1, 5], &[]).light(),
             Sample::new(
                 Self,
-                [mask(&[3, 37], DType::U32), Input::values(&[3, 37], FAR, None), Input::normal(&[3, 37])],
+                [
+                    mask(&[3, 37], DType::U32),
+                    SampleInput::values(&[3, 37], FAR, None),
+                    SampleInput::normal(&[3, 37]),
+                ],
             )
             .extreme()
             .pointwise()
             .light(),
-            Sample::new(Self, [mask(&[7], DType::I32), Input::normal(&[2, 7]), Input::normal(&[7])]).light(),
-            Sample::new(Self, [mask(&[7], DType::F32), Input::normal(&[7]), Input::normal(&[7])]).light(),
-            Sample::new(Self, [mask(&[3, 37], DType::Bool), Input::normal(&[3, 37]), Input::normal(&[37])]),
+            Sample::new(
+                Self,
+                [mask(&[7], DType::I32), SampleInput::normal(&[2, 7]), SampleInput::normal(&[7])],
+            )
+            .light(),
+            Sample::new(Self, [mask(&[7], DType::F32), SampleInput::normal(&[7]), SampleInput::normal(&[7])])
+                .light(),
+            Sample::new(
+                Self,
+                [mask(&[3, 37], DType::Bool), SampleInput::normal(&[3, 37]), SampleInput::normal(&[37])],
+            ),
             sample(&[1], &[1], &[1]).light(),
             sample(&[0, 3], &[3], &[0, 1]).light(),
         ]
@@ -162,7 +175,7 @@ impl Op<2> for MaskedFill {
             Self::NAME,
             "`value` where the mask is not 0, otherwise x; the mask broadcasts to its shape.",
         );
-        vec![call.inputs(&["x", "mask"]).required("value", Kind::Float).run(|a| {
+        vec![call.inputs(&["x", "mask"]).required("value", AttributeKind::Float).run(|a| {
             let [x, mask] = a.inputs()?;
             x.masked_fill(mask, a.get("value")?)
         })]
@@ -172,8 +185,8 @@ impl Op<2> for MaskedFill {
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let of = |x: &[usize], m: &[usize], value, dtype| {
-            let mask = Input::values(m, &[0.0, 1.0, 0.0], Some(dtype));
-            Sample::new(Self { value }, [Input::normal(x), mask])
+            let mask = SampleInput::values(m, &[0.0, 1.0, 0.0], Some(dtype));
+            Sample::new(Self { value }, [SampleInput::normal(x), mask])
         };
         let sample = |x: &[usize], m: &[usize], value| of(x, m, value, DType::U32);
         vec![
@@ -183,8 +196,8 @@ impl Op<2> for MaskedFill {
             Sample::new(
                 Self { value: f32::NEG_INFINITY },
                 [
-                    Input::values(&[2, 5, 35], FAR, None),
-                    Input::values(&[5, 35], &[0.0, 1.0, 0.0], Some(DType::U32)),
+                    SampleInput::values(&[2, 5, 35], FAR, None),
+                    SampleInput::values(&[5, 35], &[0.0, 1.0, 0.0], Some(DType::U32)),
                 ],
             )
             .extreme()
@@ -198,7 +211,7 @@ impl Op<2> for MaskedFill {
 
 /// Masks as methods. Comparisons give masks of type bool. Two integers are compared exactly, an integer with a float as f32.
 impl Tensor {
-    /// Returns `a` where this mask is set, otherwise `b`. All broadcast; `a` and `b` have one type; integers have no gradient.
+    /// Returns `a` where this mask is set, otherwise `b`. All broadcast; `a` and `b` have one type; integers do not have a gradient.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
         check::same_type("where_cond", ("a", a), ("b", b))?;
         Where.apply([&self.detach(), a, b])

@@ -21,13 +21,13 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     const NO_EMPTY_SAMPLE: Option<&'static str> = None;
     /// Reason why no sample has inputs of one element, if that makes no sense.
     const NO_SINGLE_SAMPLE: Option<&'static str> = None;
-    /// Reason why no sample has extreme values, if there are none.
+    /// Reason why no sample has extreme values, if none does.
     const NO_EXTREME_SAMPLE: Option<&'static str> = None;
     /// Values that the forward saves for the backward.
     type Saved: Send + 'static;
     /// Computes the result. Recording is off: operations used here leave nothing on the tape.
     fn forward(&self, inputs: [&Tensor; N]) -> Result<(Tensor, Self::Saved)>;
-    /// Computes the gradients of the inputs from that of the result. An entry is `None` if there is none or `requires_grad` is false.
+    /// Computes the gradients of the inputs from that of the result. An entry is `None` without a gradient or if `requires_grad` is false.
     fn backward(&self, inputs: [&Tensor; N], saved: &Self::Saved, dy: &Tensor)
     -> Result<[Option<Tensor>; N]>;
     /// Computes the result in f64 on the host, by its definition.
@@ -186,7 +186,7 @@ fn forward_pass<R>(name: &'static str, inputs: &[&Tensor], forward: impl Fn() ->
         out = Some(forward()?);
         Ok(())
     })?;
-    out.ok_or_else(|| Error::internal(format!("{name}: the forward pass has no result")))
+    out.ok_or_else(|| Error::internal(format!("{name}: the forward pass does not have a result")))
 }
 
 fn run_forward(

@@ -1,7 +1,7 @@
 //! Common imports of operations.
 
 pub(crate) use super::RESIDENT;
-pub use super::call::{Args, Attributes, Call, Kind, Value};
+pub use super::call::{Args, AttributeKind, Attributes, Call, Value};
 pub use super::map::{map, map_into};
 pub(crate) use super::observe;
 pub use super::{
@@ -9,7 +9,7 @@ pub use super::{
 };
 pub use crate::array::{Array, unravel};
 pub use crate::shape::{Layout, Shape};
-pub use crate::suite::{Input, Sample};
+pub use crate::suite::{Sample, SampleInput};
 pub use crate::tape::Term;
 pub use crate::{DType, Device, Error, Result, Tensor, counted};
 pub use netcl_kernel::tune::Tuning;

@@ -216,15 +216,15 @@ pub(super) fn calls() -> Vec<Call> {
             .default("axis", 0)
             .run(|a| a.inputs().and_then(|[x, ids]| index_select(x, a.get("axis")?, ids))),
         take("flip", "Reverses the elements of axes.")
-            .required("axes", Kind::Ints)
+            .required("axes", AttributeKind::Ints)
             .run(|a| flip(a.inputs::<1>()?[0], &a.get::<Vec<_>>("axes")?)),
         take("roll", "Moves the elements of an axis by `shift`; elements that leave it reappear at the other end.")
-            .required("shift", Kind::Int)
+            .required("shift", AttributeKind::Int)
             .default("axis", -1)
             .run(|a| roll(a.inputs::<1>()?[0], a.get("shift")?, a.get("axis")?)),
         take("pad", "Pads the last axes: two amounts per axis, before and after, starting with the last axis. The padding is `value`, or the \
                      elements of x mirrored at its ends (`reflect`), or its first and last element (`replicate`).")
-            .required("amounts", Kind::Ints)
+            .required("amounts", AttributeKind::Ints)
             .default("value", 0.0)
             .choice("mode", &["constant", "reflect", "replicate"])
             .run(|a| {
@@ -238,14 +238,14 @@ pub(super) fn calls() -> Vec<Call> {
         Call::new("one_hot", "One-hot rows: numbers below `classes`, of any shape → f32 with a further axis of `classes`: 1 at the number, \
                               otherwise 0.")
             .inputs(&["ids"])
-            .required("classes", Kind::Int)
+            .required("classes", AttributeKind::Int)
             .run(|a| one_hot(a.inputs::<1>()?[0], a.get("classes")?)),
         take("triu", "The upper triangle of the last two axes: 0 where `column < row + diagonal`.")
             .default("diagonal", 0)
             .run(|a| triu(a.inputs::<1>()?[0], a.get("diagonal")?)),
-        take("interpolate", "Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis; \
-                             with `align_corners` pixels are the corners of a grid.")
-            .required("size", Kind::Ints)
+        take("interpolate", "Resizes the last two axes `(.., H, W)` to `size`, by the nearest pixel or between the nearest two pixels per axis. \
+                             With `align_corners`, pixels are the corners of a grid.")
+            .required("size", AttributeKind::Ints)
             .choice("mode", &["nearest", "bilinear"])
             .default("align_corners", false)
             .run(|a| {

@@ -48,12 +48,12 @@ pub fn call(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::call::{Arity, Kind};
+    use crate::ops::call::{Arity, AttributeKind};
     use crate::suite::test_device;
     use crate::{DType, Device};
     use std::collections::BTreeSet;
 
-    /// Only one operation has no call, and its file says why.
+    /// Only one operation does not have a call, and its file says why.
     #[test]
     fn every_op_can_be_called_and_names_are_used_once() {
         let without: Vec<&str> = OPS.iter().filter(|op| (op.calls)().is_empty()).map(|op| op.name).collect();
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(y[0].dims(), [3, 2]);
         assert_eq!(
             find("gated").unwrap().attributes[0].kind,
-            Kind::Choice(&["silu", "gelu_tanh", "gelu", "relu"])
+            AttributeKind::Choice(&["silu", "gelu_tanh", "gelu", "relu"])
         );
     }
 }

@@ -4,7 +4,7 @@
 //! gradients of x, directly and through the norm, reach one operation, which adds them in its own pass. This saves a separate pass over memory,
 //! which at (65536, 768) in bf16 reads and writes 300 MB.
 
-use super::norm::Rows;
+use super::norm::NormRows;
 use super::prelude::*;
 use super::{MultiOp, layer_norm, rms_norm};
 use netcl_kernel::Variants;
@@ -38,7 +38,7 @@ fn backward(
     let Some(dy) = dy else { return Ok([residual_grad.cloned(), None, None]) };
     let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
     let residual_grad = residual_grad.map(Tensor::contiguous).transpose()?;
-    let rows = Rows { x: &x, gamma: &gamma, center: mean.is_some() };
+    let rows = NormRows { x: &x, gamma: &gamma, center: mean.is_some() };
     let (dx, dgamma, dbeta) = rows.backward(job, (mean, rstd), &dy, residual_grad.as_ref())?;
     Ok([Some(dx), Some(dgamma), dbeta])
 }
@@ -55,7 +55,7 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
     type Saved = (Option<Tensor>, Tensor);
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<([Tensor; 2], Self::Saved)> {
         let (dense, gamma, beta) = (x.contiguous()?, gamma.contiguous()?, beta.contiguous()?);
-        let rows = Rows { x: &dense, gamma: &gamma, center: true };
+        let rows = NormRows { x: &dense, gamma: &gamma, center: true };
         let (y, mean, rstd) = rows.forward(&layer_norm::VARIANTS, Some(&beta), self.eps)?;
         Ok(([x.detach(), y], (mean, rstd)))
     }
@@ -84,10 +84,17 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];
-            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n), Input::normal(n)])
-                .sums(16)
+            Sample::new(
+                Self { eps: 1e-5 },
+                [SampleInput::normal(shape), SampleInput::normal(n), SampleInput::normal(n)],
+            )
+            .sums(16)
         };
-        let inputs = [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37]), Input::normal(&[37])];
+        let inputs = [
+            SampleInput::uniform(&[3, 2, 37], -1e4, 1e4),
+            SampleInput::normal(&[37]),
+            SampleInput::normal(&[37]),
+        ];
         let far = Sample::new(Self { eps: 1e-5 }, inputs).sums(16).extreme().light();
         vec![sample(&[2, 8]), sample(&[3, 2, 37]), sample(&[1, 1]).light(), sample(&[0, 8]).light(), far]
     }
@@ -105,7 +112,7 @@ impl MultiOp<2, 2> for ResidualRmsNorm {
     type Saved = Tensor;
     fn forward(&self, [x, gamma]: [&Tensor; 2]) -> Result<([Tensor; 2], Tensor)> {
         let (dense, gamma) = (x.contiguous()?, gamma.contiguous()?);
-        let rows = Rows { x: &dense, gamma: &gamma, center: false };
+        let rows = NormRows { x: &dense, gamma: &gamma, center: false };
         let (y, _, rstd) = rows.forward(&rms_norm::VARIANTS, None, self.eps)?;
         Ok(([x.detach(), y], rstd))
     }
@@ -135,17 +142,20 @@ impl MultiOp<2, 2> for ResidualRmsNorm {
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];
-            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n)]).sums(16)
+            Sample::new(Self { eps: 1e-5 }, [SampleInput::normal(shape), SampleInput::normal(n)]).sums(16)
         };
         vec![
             sample(&[3, 40]),
             sample(&[2, 37]).light(),
             sample(&[1, 1]).light(),
             sample(&[0, 8]).light(),
-            Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[2, 37], -1e4, 1e4), Input::normal(&[37])])
-                .sums(16)
-                .extreme()
-                .light(),
+            Sample::new(
+                Self { eps: 1e-5 },
+                [SampleInput::uniform(&[2, 37], -1e4, 1e4), SampleInput::normal(&[37])],
+            )
+            .sums(16)
+            .extreme()
+            .light(),
         ]
     }
 }
@@ -158,7 +168,7 @@ mod tests {
     fn inputs(device: &Device, n: usize) -> [Tensor; 3] {
         let draw = |shape: &[usize], seed| {
             let data: Vec<f32> =
-                Input::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
+                SampleInput::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
             Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
         };
         [draw(&[5, n], 1).parameter("x"), draw(&[n], 2).parameter("gamma"), draw(&[n], 3).parameter("beta")]

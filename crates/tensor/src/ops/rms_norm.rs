@@ -1,6 +1,6 @@
 //! Root-mean-square normalization over the last axis: `y = x / sqrt(mean(x²) + eps) * gamma` (Zhang and Sennrich 2019).
 
-use super::norm::{self, Rows};
+use super::norm::{self, NormRows};
 use super::prelude::*;
 use netcl_kernel::Variants;
 
@@ -32,12 +32,13 @@ impl Op<2> for RmsNorm {
     type Saved = Tensor;
     fn forward(&self, [x, gamma]: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
         let (x, gamma) = (x.contiguous()?, gamma.contiguous()?);
-        let (y, _, rstd) = Rows { x: &x, gamma: &gamma, center: false }.forward(&VARIANTS, None, self.eps)?;
+        let (y, _, rstd) =
+            NormRows { x: &x, gamma: &gamma, center: false }.forward(&VARIANTS, None, self.eps)?;
         Ok((y, rstd))
     }
     fn backward(&self, [x, gamma]: [&Tensor; 2], rstd: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
-        let rows = Rows { x: &x, gamma: &gamma, center: false };
+        let rows = NormRows { x: &x, gamma: &gamma, center: false };
         let (dx, dgamma, _) = rows.backward(&VARIANTS, (None, rstd), &dy, None)?;
         Ok([Some(dx), Some(dgamma)])
     }
@@ -59,7 +60,7 @@ impl Op<2> for RmsNorm {
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];
-            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n)]).sums(16)
+            Sample::new(Self { eps: 1e-5 }, [SampleInput::normal(shape), SampleInput::normal(n)]).sums(16)
         };
         vec![
             sample(&[2, 8]).bench(&[&[16_384, 768], &[768]]),
@@ -67,16 +68,22 @@ impl Op<2> for RmsNorm {
             sample(&[40, 20]).light(),
             sample(&[1, 1]).light(),
             sample(&[0, 8]).light(),
-            Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37])])
-                .sums(16)
-                .extreme()
-                .in_order(),
+            Sample::new(
+                Self { eps: 1e-5 },
+                [SampleInput::uniform(&[3, 2, 37], -1e4, 1e4), SampleInput::normal(&[37])],
+            )
+            .sums(16)
+            .extreme()
+            .in_order(),
             // Rows that are small compared with eps.
-            Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[3, 2, 37], -1e-4, 1e-4), Input::normal(&[37])])
-                .sums(16)
-                .extreme()
-                .step(1e-7)
-                .light(),
+            Sample::new(
+                Self { eps: 1e-5 },
+                [SampleInput::uniform(&[3, 2, 37], -1e-4, 1e-4), SampleInput::normal(&[37])],
+            )
+            .sums(16)
+            .extreme()
+            .step(1e-7)
+            .light(),
         ]
     }
 }

@@ -258,7 +258,7 @@ impl Case<'_> {
             self.compare_tensor("result", &format!("out.{i}"), y);
         }
         if ys.iter().any(Tensor::requires_grad) {
-            // Indices have no gradients.
+            // Indices do not have gradients.
             let floats = ys.iter().enumerate().filter(|(_, y)| y.dtype().is_float());
             let dys: Vec<(&Tensor, Tensor)> = floats
                 .map(|(i, y)| {
@@ -446,7 +446,7 @@ impl Case<'_> {
     }
 }
 
-/// Parses a number; JSON has no infinities.
+/// Parses a number; JSON does not have infinities.
 fn number(value: &Value) -> f32 {
     value.as_f64().map_or_else(|| value.as_str().unwrap().parse().unwrap(), |v| v as f32)
 }
@@ -542,7 +542,10 @@ fn every_op_has_special_values() {
     }
     let rows: BTreeSet<&str> = file.cases.values().filter_map(|a| a["row"].as_str()).collect();
     for row in UNARY.iter().map(|r| r.name).chain(BINARY.iter().map(|r| r.name)) {
-        assert!(rows.contains(row), "element-wise op {row} has no special values in tools/golden_special.py");
+        assert!(
+            rows.contains(row),
+            "element-wise op {row} does not have special values in tools/golden_special.py"
+        );
     }
 }
 
@@ -607,9 +610,9 @@ fn multinomial_of_no_distribution_draws_nothing() {
 /// PyTorch has no such operation.
 #[test]
 fn choose_says_what_is_no_number_and_where_no_token_is_left() {
-    use super::choose::{Chooser, NO_NUMBER, NONE_LEFT, Rule, Rules, Texts};
+    use super::choose::{Chooser, NO_NUMBER, NONE_LEFT, Rules, SamplingRule, Texts};
     let device = test_device().unwrap();
-    for rules in [Rules::greedy(), Rules::new(&[Rule::TopK(5)]).unwrap()] {
+    for rules in [Rules::greedy(), Rules::new(&[SamplingRule::TopK(5)]).unwrap()] {
         for vocab in [9, 2100] {
             let mut logits = vec![0.5; 4 * vocab];
             (logits[2], logits[vocab + 4]) = (f32::NAN, f32::INFINITY);

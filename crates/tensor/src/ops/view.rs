@@ -42,14 +42,14 @@ impl Op<1> for Reshape {
         Array::new(self.shape.clone(), x.data.clone())
     }
     fn calls() -> Vec<Call> {
-        let axis = |name, doc| Call::new(name, doc).inputs(&["x"]).required("axis", Kind::Int);
+        let axis = |name, doc| Call::new(name, doc).inputs(&["x"]).required("axis", AttributeKind::Int);
         vec![
             Call::new(
                 "reshape",
                 "The same elements in order in another shape; one size may be -1, which is inferred. Copies only if x is not contiguous.",
             )
             .inputs(&["x"])
-            .required("shape", Kind::Ints)
+            .required("shape", AttributeKind::Ints)
             .run(|a| {
                 let [x] = a.inputs()?;
                 x.reshape(inferred(x, &a.get::<Vec<i64>>("shape")?)?)
@@ -71,10 +71,12 @@ impl Op<1> for Reshape {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], to: &[usize]| {
-            Sample::new(Self { shape: to.into(), dense: false }, [Input::normal(from)]).exact()
+            Sample::new(Self { shape: to.into(), dense: false }, [SampleInput::normal(from)]).exact()
         };
-        let far =
-            Sample::new(Self { shape: [3, 4].into(), dense: false }, [Input::values(&[2, 6], FAR, None)]);
+        let far = Sample::new(
+            Self { shape: [3, 4].into(), dense: false },
+            [SampleInput::values(&[2, 6], FAR, None)],
+        );
         vec![
             far.exact().extreme().pointwise().light(),
             sample(&[2, 6], &[3, 4]),
@@ -126,7 +128,7 @@ impl Op<1> for Permute {
         vec![
             Call::new("permute", "Reorders the axes: axis i of the result is `axes[i]` of x. No copy.")
                 .inputs(&["x"])
-                .required("axes", Kind::Ints)
+                .required("axes", AttributeKind::Ints)
                 .run(|a| {
                     let ([x], axes) = (a.inputs()?, a.get::<Vec<isize>>("axes")?);
                     let axes = axes
@@ -147,9 +149,9 @@ impl Op<1> for Permute {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], axes: &[usize]| {
-            Sample::new(Self { axes: axes.to_vec() }, [Input::normal(from)]).exact()
+            Sample::new(Self { axes: axes.to_vec() }, [SampleInput::normal(from)]).exact()
         };
-        let far = Sample::new(Self { axes: vec![2, 0, 1] }, [Input::values(&[2, 3, 4], FAR, None)]);
+        let far = Sample::new(Self { axes: vec![2, 0, 1] }, [SampleInput::values(&[2, 3, 4], FAR, None)]);
         vec![
             far.exact().extreme().pointwise().light(),
             sample(&[2, 3, 4], &[2, 0, 1]),
@@ -204,10 +206,10 @@ impl Op<1> for Slice {
             "slice",
             "Elements `start..end` of an axis; a negative axis counts from the end. No copy.",
         );
-        let call = call.inputs(&["x"]).required("axis", Kind::Int);
+        let call = call.inputs(&["x"]).required("axis", AttributeKind::Int);
         vec![
-            call.required("start", Kind::Int)
-                .required("end", Kind::Int)
+            call.required("start", AttributeKind::Int)
+                .required("end", AttributeKind::Int)
                 .run(|a| a.inputs::<1>()?[0].slice(a.get("axis")?, a.get("start")?..a.get("end")?)),
         ]
     }
@@ -215,9 +217,10 @@ impl Op<1> for Slice {
         vec![("axis", self.axis.into()), ("start", self.range.start.into()), ("end", self.range.end.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample =
-            |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
-        let far = Sample::new(Self { axis: 1, range: 1..3 }, [Input::values(&[4, 5], FAR, None)]);
+        let sample = |shape: &[usize], axis, range| {
+            Sample::new(Self { axis, range }, [SampleInput::normal(shape)]).exact()
+        };
+        let far = Sample::new(Self { axis: 1, range: 1..3 }, [SampleInput::values(&[4, 5], FAR, None)]);
         vec![
             far.exact().extreme().pointwise().light(),
             sample(&[4, 5], 1, 1..3),
@@ -300,7 +303,7 @@ impl Op<1> for Expand {
         );
         vec![
             call.inputs(&["x"])
-                .required("shape", Kind::Ints)
+                .required("shape", AttributeKind::Ints)
                 .run(|a| a.inputs::<1>()?[0].expand(a.get::<Vec<usize>>("shape")?)),
         ]
     }
@@ -308,9 +311,10 @@ impl Op<1> for Expand {
         vec![("shape", self.shape.dims().into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample =
-            |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
-        let far = Sample::new(Self { shape: [2, 3, 4].into() }, [Input::values(&[3, 1], FAR, None)]);
+        let sample = |from: &[usize], to: &[usize]| {
+            Sample::new(Self { shape: to.into() }, [SampleInput::normal(from)])
+        };
+        let far = Sample::new(Self { shape: [2, 3, 4].into() }, [SampleInput::values(&[3, 1], FAR, None)]);
         vec![
             far.extreme().pointwise().light(),
             sample(&[3, 1], &[2, 3, 4]),

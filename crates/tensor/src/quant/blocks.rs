@@ -127,7 +127,7 @@ impl Blocks {
     /// Like [`new`](Self::new), for maps whose input is rounded according to `activations`.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors of [`new`](Self::new).
     pub fn with_activations(
         device: &Device,
         format: &'static Format,
@@ -141,7 +141,7 @@ impl Blocks {
     /// Like [`with_activations`](Self::with_activations), for a matrix of several parts, one above the other.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors of [`new`](Self::new).
     pub fn of_parts(
         device: &Device,
         format: &'static Format,
@@ -370,7 +370,7 @@ fn has_planes(device: &Device, format: &Format, columns: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::fused_linear::{Around, Before, fused_linear, fused_linear_of_blocks};
+    use crate::ops::fused_linear::{FusedOps, PreNorm, fused_linear, fused_linear_of_blocks};
     use crate::ops::gated::Gate;
     use crate::random::Generator;
     use crate::suite::test_device;
@@ -465,8 +465,8 @@ mod tests {
             let all: &[usize] = if format.name == "Q4_K" { &[1, 3, 8, 11] } else { &[1] };
             for rows in all {
                 let (x, residual) = (draw(&[*rows, k]), draw(&[*rows, n]));
-                let norm = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
-                let around = Around {
+                let norm = PreNorm { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
+                let around = FusedOps {
                     norm: Some(norm),
                     bias: Some(&bias),
                     activation: Some((Gate::Silu, true)),
@@ -475,8 +475,8 @@ mod tests {
                 let expected = fused_linear(&x, &dense, around).unwrap();
                 let what = format!("{format} ({n}, {k}), {rows} rows");
                 near(&fused_linear_of_blocks(&x, &blocks, around).unwrap(), &expected, 2e-4, &what);
-                let plain = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap();
-                near(&plain, &fused_linear(&x, &dense, Around::default()).unwrap(), 2e-4, &what);
+                let plain = fused_linear_of_blocks(&x, &blocks, FusedOps::default()).unwrap();
+                near(&plain, &fused_linear(&x, &dense, FusedOps::default()).unwrap(), 2e-4, &what);
             }
         }
     }
@@ -494,7 +494,7 @@ mod tests {
         let (blocks, _) = matrix(&device, q4, [4, 64], 1);
         let x = Tensor::zeros(&device, [1, 96], DType::F32).unwrap();
         assert!(
-            fused_linear_of_blocks(&x, &blocks, Around::default())
+            fused_linear_of_blocks(&x, &blocks, FusedOps::default())
                 .unwrap_err()
                 .message()
                 .contains("expected x (.., 64)")

@@ -23,12 +23,12 @@ pub trait Codes: Copy {
 
 /// Integers from `low` to `high`.
 #[derive(Clone, Copy)]
-pub struct Linear {
+pub struct LinearCodes {
     pub low: f32,
     pub high: f32,
 }
 
-impl Codes for Linear {
+impl Codes for LinearCodes {
     fn index(self, x: f32) -> u8 {
         (self.nearest(x) - self.low) as u8
     }
@@ -48,9 +48,9 @@ impl Codes for Linear {
 
 /// The numbers of a table, in ascending order.
 #[derive(Clone, Copy)]
-pub struct Table<const N: usize>(pub &'static [i8; N]);
+pub struct TableCodes<const N: usize>(pub &'static [i8; N]);
 
-impl<const N: usize> Codes for Table<N> {
+impl<const N: usize> Codes for TableCodes<N> {
     fn index(self, x: f32) -> u8 {
         // Values are integers, so the midpoint of two is a multiple of 1/2, and twice the distance is an integer.
         let mut index = 0;
@@ -135,7 +135,7 @@ fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> [f32; 2] {
 /// Number of steps on each side of the scale that maps the largest element to the end.
 const STEPS: i32 = 8;
 
-/// Factor by which a gain must exceed that of earlier candidates. Of equal candidates the first is used, so that equal groups get equal
+/// Factor by which a gain must exceed that of earlier candidates. If candidates are equal, the first is used, so that equal groups get equal
 /// scales.
 const CLEAR: f32 = 1.0 + 1e-6;
 

@@ -21,11 +21,11 @@ pub struct Format {
     /// `None` if netcl only reads this format.
     pub(super) quantise: Option<Quantise>,
     /// Kernel source for its blocks. `None`: blocks are dequantized on the host when they are loaded.
-    pub(super) kernels: Option<Kernels>,
+    pub(super) kernels: Option<FormatKernels>,
 }
 
 /// Kernel source for blocks of a format.
-pub(super) struct Kernels {
+pub(super) struct FormatKernels {
     /// Its source, after the source that it shares with others. unpack.cl, codes.cl and planes.cl state the requirements.
     pub text: &'static str,
     /// Units of a block in panels, in order: number of units, and bytes per unit.
@@ -40,7 +40,7 @@ pub(super) type Quantise = fn(&[f32], &[f32], &mut [u8]);
 /// Minimum number of elements per thread. For fewer, starting a thread costs more than it saves.
 const PER_THREAD: usize = 1 << 15;
 /// Number of elements of the largest block.
-pub(super) const LARGEST: usize = 256;
+pub(super) const MAX_BLOCK_ELEMENTS: usize = 256;
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {
@@ -193,7 +193,7 @@ impl Format {
                 let weights = importance.map(|weights| &weights[column..column + self.block]);
                 // If all weights of a block are 0, its errors count equally.
                 let weights = weights.filter(|weights| weights.iter().any(|w| *w > 0.0));
-                quantise(values, weights.unwrap_or(&[1.0; LARGEST][..self.block]), out);
+                quantise(values, weights.unwrap_or(&[1.0; MAX_BLOCK_ELEMENTS][..self.block]), out);
             }
         };
         if each >= blocks {

@@ -1,6 +1,6 @@
 //! The points from which IQ formats choose. llama.cpp's authors derived them from the weights of models; they do not follow a rule.
-//! `grids.bin` has the index of each coordinate in its table of values, with two bits in IQ1 and IQ2 and four bits in IQ3, the first
-//! coordinate in the lowest bits. `tools/golden_quant.py` writes it.
+//! `grids.bin` has the index of each coordinate in its table of values. An index has two bits in IQ1 and IQ2, and four bits in IQ3. The first
+//! coordinate is in the lowest bits. `tools/golden_quant.py` writes it.
 
 static FILE: &[u8; 9216] = include_bytes!("grids.bin");
 

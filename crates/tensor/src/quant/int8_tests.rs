@@ -1,7 +1,9 @@
 //! Linear maps with blocks whose input is rounded to bytes.
 
 use super::{Activations, Blocks, FORMATS, Format};
-use crate::ops::fused_linear::{Around, Before, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
+use crate::ops::fused_linear::{
+    FusedOps, PreNorm, fused_linear, fused_linear_of_blocks, fused_linear_of_parts,
+};
 use crate::ops::gated::Gate;
 use crate::ops::join::cat;
 use crate::random::Generator;
@@ -108,7 +110,7 @@ fn codes_by_codes_are_exact() {
             let Case { blocks, w, .. } = case(&device, format, [n, k]);
             let x = codes(rows, k);
             let input = Tensor::from_f32(&device, [rows, k], &x, DType::F32).unwrap();
-            let y = fused_linear_of_blocks(&input, &blocks, Around::default()).unwrap().to_vec().unwrap();
+            let y = fused_linear_of_blocks(&input, &blocks, FusedOps::default()).unwrap().to_vec().unwrap();
             for (i, got) in y.iter().enumerate() {
                 let terms = x[i / n * k..][..k].iter().zip(&w[i % n * k..][..k]);
                 let terms: Vec<f64> = terms.map(|(x, w)| f64::from(*x) * f64::from(*w)).collect();
@@ -131,18 +133,18 @@ fn what_stands_around_a_map_is_computed() {
         let k = length(format, 2);
         let Case { blocks, dense, .. } = case(&device, format, [2 * n, k]);
         let bias = normal(&device, &[2 * n], 3);
-        // As in the tests of dense maps, the number of rows is a define.
+        // The number of rows is a define, like in the tests of dense maps.
         let all: &[usize] = if format.name == "Q4_K" { &[1, 2, 8, 11] } else { &[1] };
         for rows in all {
             let x = Tensor::from_f32(&device, [*rows, k], &codes(*rows, k), DType::F32).unwrap();
             let x = x.mul_scalar(0.015625).unwrap();
             let residual = normal(&device, &[*rows, n], 4);
             for gated in [false, true] {
-                let around = Around {
+                let around = FusedOps {
                     bias: Some(&bias),
                     activation: Some((Gate::Silu, gated)),
                     residual: gated.then_some(&residual),
-                    ..Around::default()
+                    ..FusedOps::default()
                 };
                 let expected = fused_linear(&x, &dense, around).unwrap().to_vec().unwrap();
                 let got = fused_linear_of_blocks(&x, &blocks, around).unwrap().to_vec().unwrap();
@@ -169,9 +171,9 @@ fn rounding_is_within_its_bound() {
         let (n, k) = (49, length(format, 3));
         let Case { blocks, w, dense, .. } = case(&device, format, [n, k]);
         let (x, gamma) = (normal(&device, &[rows, k], 1), normal(&device, &[k], 2));
-        let norm = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
-        for norm in [None, Some(norm), Some(Before { beta: Some(&gamma), ..norm })] {
-            let around = Around { norm, ..Around::default() };
+        let norm = PreNorm { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
+        for norm in [None, Some(norm), Some(PreNorm { beta: Some(&gamma), ..norm })] {
+            let around = FusedOps { norm, ..FusedOps::default() };
             let exact = fused_linear(&x, &dense, around).unwrap().to_vec().unwrap();
             let got = fused_linear_of_blocks(&x, &blocks, around).unwrap().to_vec().unwrap();
             // The values before rounding: the norm, through an identity map.
@@ -209,10 +211,10 @@ fn a_row_is_the_same_alone_and_among_others() {
         let (n, k) = (75, 512);
         let blocks = case(&device, format, [n, k]).blocks;
         let x = normal(&device, &[rows, k], 7);
-        let all = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap().to_vec().unwrap();
+        let all = fused_linear_of_blocks(&x, &blocks, FusedOps::default()).unwrap().to_vec().unwrap();
         for row in [0, 3, rows - 1] {
             let one = x.slice(0, row..row + 1).unwrap();
-            let one = fused_linear_of_blocks(&one, &blocks, Around::default()).unwrap().to_vec().unwrap();
+            let one = fused_linear_of_blocks(&one, &blocks, FusedOps::default()).unwrap().to_vec().unwrap();
             assert!(all[row * n..][..n] == one, "{name}, row {row}");
         }
     }
@@ -226,15 +228,17 @@ fn parts_lie_side_by_side() {
         .map(|(name, n)| case(&device, Format::named(name).unwrap(), [n, 256]).blocks)
         .collect();
     let (gamma, bias) = (normal(&device, &[256], 2), normal(&device, &[63], 3));
-    let norm = Some(Before { gamma: &gamma, beta: None, unit_offset: true, eps: 1e-5 });
+    let norm = Some(PreNorm { gamma: &gamma, beta: None, unit_offset: true, eps: 1e-5 });
     for rows in [1, 5, 21] {
         let x = normal(&device, &[1, rows, 256], 8);
-        let got = fused_linear_of_parts(&x, &parts, Around { norm, bias: Some(&bias), ..Around::default() });
+        let got =
+            fused_linear_of_parts(&x, &parts, FusedOps { norm, bias: Some(&bias), ..FusedOps::default() });
         let mut at = 0;
         let each = parts.iter().map(|part| {
             let bias = bias.slice(0, at..at + part.dims()[0]).unwrap();
             at += part.dims()[0];
-            fused_linear_of_blocks(&x, part, Around { norm, bias: Some(&bias), ..Around::default() }).unwrap()
+            fused_linear_of_blocks(&x, part, FusedOps { norm, bias: Some(&bias), ..FusedOps::default() })
+                .unwrap()
         });
         let each: Vec<Tensor> = each.collect();
         let expected = cat(&each.iter().collect::<Vec<_>>(), -1).unwrap();
@@ -255,7 +259,7 @@ fn what_is_not_finite_is_seen_and_what_is_tiny_is_zero() {
         x[3 * k..4 * k].fill(0.0);
         x[4 * k..].fill(1e-38);
         let x = Tensor::from_f32(&device, [5, k], &x, DType::F32).unwrap();
-        let y = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap().to_vec().unwrap();
+        let y = fused_linear_of_blocks(&x, &blocks, FusedOps::default()).unwrap().to_vec().unwrap();
         assert!(y[..3 * n].iter().all(|v| v.is_nan()), "{name}: {y:?}");
         assert!(y[3 * n..].iter().all(|v| *v == 0.0), "{name}: {y:?}");
     }
@@ -268,10 +272,10 @@ fn inputs_and_results_of_16_bits() {
         let Case { blocks, dense, .. } = case(&device, Format::named("Q5_K").unwrap(), [50, 256]);
         let x =
             Tensor::from_f32(&device, [3, 256], &codes(3, 256), dtype).unwrap().mul_scalar(0.015625).unwrap();
-        let got = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap();
+        let got = fused_linear_of_blocks(&x, &blocks, FusedOps::default()).unwrap();
         assert_eq!(got.dtype(), dtype);
         let x = x.to_dtype(DType::F32).unwrap();
-        let expected = fused_linear(&x, &dense, Around::default()).unwrap().to_dtype(dtype).unwrap();
+        let expected = fused_linear(&x, &dense, FusedOps::default()).unwrap().to_dtype(dtype).unwrap();
         for (a, b) in got.to_vec().unwrap().iter().zip(expected.to_vec().unwrap()) {
             assert!((a - b).abs() <= 0.01 * (1.0 + b.abs()), "{dtype}: {a}, expected {b}");
         }
@@ -313,7 +317,8 @@ fn planes_are_what_rows_of_the_file_are() {
         );
         for m in [2, 9] {
             let x = Tensor::normal(&device, [m, k], 0.0, 1.0, DType::F32, &mut from).unwrap();
-            let [a, b] = [&planes, &file].map(|w| fused_linear_of_blocks(&x, w, Around::default()).unwrap());
+            let [a, b] =
+                [&planes, &file].map(|w| fused_linear_of_blocks(&x, w, FusedOps::default()).unwrap());
             // Here, more than 8 rows are multiplied by dense copies, and on CPUs with rounded activations.
             same(&a, &b, if m > 8 { 2e-2 } else { 1e-5 }, "product");
         }

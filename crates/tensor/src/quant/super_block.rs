@@ -1,11 +1,11 @@
 //! Super-blocks of 256 elements: the scales of groups are integers in units of one f16 (and offsets in units of another).
 //!
-//! Each group is fitted separately. Its scale is rounded to an integer in units in which the largest scale just fits. Then two steps
-//! alternate as long as the error decreases: each group takes the best of the integers around its own, by the resulting error of its
-//! elements; and the units become those with the least squared error for all codes.
+//! Each group is fitted separately. Its scale is rounded to an integer in units in which the largest scale just fits. Then two steps alternate as
+//! long as the error decreases. First, each group takes the best of the integers around its own, by the resulting error of its elements. Second,
+//! the units become those with the least squared error for all codes.
 
 use super::fit::{self, Codes, Pair, affine_codes, affine_error, to_f16};
-use super::format::LARGEST;
+use super::format::MAX_BLOCK_ELEMENTS;
 
 /// Maximum number of rounds.
 const ROUNDS: usize = 4;
@@ -20,7 +20,7 @@ pub struct Affine {
     /// Scale of each group.
     pub scales: [u8; GROUPS],
     pub mins: [u8; GROUPS],
-    pub q: [u8; LARGEST],
+    pub q: [u8; MAX_BLOCK_ELEMENTS],
 }
 
 /// Fits groups of N elements, with codes from 0 to `top`, and scales and minima from 0 to `most`.
@@ -34,7 +34,7 @@ pub fn affine<const N: usize>(x: &[f32], w: &[f32], top: f32, most: f32) -> Affi
     let largest = |of: fn(&(f32, f32)) -> f32| fits.iter().map(of).fold(0f32, f32::max);
     let (d, dmin) = (to_f16(largest(|f| f.0) / most), to_f16(largest(|f| f.1) / most));
     let zero = [0; GROUPS];
-    let mut now = Affine { d, dmin, scales: zero, mins: zero, q: [0; LARGEST] };
+    let mut now = Affine { d, dmin, scales: zero, mins: zero, q: [0; MAX_BLOCK_ELEMENTS] };
     let whole = |value: f32, unit: f32| {
         if unit == 0.0 { 0 } else { (value / unit).round().clamp(0.0, most) as u8 }
     };
@@ -93,10 +93,10 @@ pub struct Symmetric {
     /// Scale of each group.
     pub scales: [i32; GROUPS],
     /// Codes, counted from the least.
-    pub q: [u8; LARGEST],
+    pub q: [u8; MAX_BLOCK_ELEMENTS],
 }
 
-const EMPTY: Symmetric = Symmetric { d: 0.0, scales: [0; GROUPS], q: [0; LARGEST] };
+const EMPTY: Symmetric = Symmetric { d: 0.0, scales: [0; GROUPS], q: [0; MAX_BLOCK_ELEMENTS] };
 
 /// Fits groups of N elements, with scales from `range[0]`, which is negative, to `range[1]`.
 pub fn symmetric<const N: usize, C: Codes>(x: &[f32], w: &[f32], codes: C, range: [f32; 2]) -> Symmetric {

@@ -64,7 +64,11 @@ fn the_table_is_one() {
     numbers.dedup();
     assert_eq!(numbers.len(), FORMATS.len());
     for format in FORMATS {
-        assert!(format.block <= format::LARGEST && format::LARGEST.is_multiple_of(format.block), "{format}");
+        assert!(
+            format.block <= format::MAX_BLOCK_ELEMENTS
+                && format::MAX_BLOCK_ELEMENTS.is_multiple_of(format.block),
+            "{format}"
+        );
         assert_eq!(Format::of(format.number), Some(format));
         assert_eq!(Format::named(&format.name.to_lowercase()).unwrap(), format);
     }
@@ -129,7 +133,7 @@ fn quantisers_leave_no_more_error_than_ggmls() {
     let row = importance.len();
     let mut formats = 0;
     for format in FORMATS.iter().filter(|f| f.can_quantise() && !f.is_plain()) {
-        // ggml has no function that quantizes to these formats.
+        // ggml does not have a function that quantizes to these formats.
         let Ok(theirs) = tensors.tensor(&format!("{format}.error")) else { continue };
         let theirs = floats(theirs.data());
         for (weights, theirs) in [None, Some(&importance[..])].iter().zip(theirs.chunks(x.len() / row)) {

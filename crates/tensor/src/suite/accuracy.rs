@@ -3,7 +3,7 @@
 //! References are slow. If the benchmark's inputs are too large, all sizes are reduced until they fit; equal sizes stay equal.
 
 use super::case::{STEP, device_inputs, forward_backward};
-use super::sample::{Input, Layouts, over};
+use super::sample::{Layouts, SampleInput, over};
 use super::subject::Trial;
 use crate::array::Array;
 use crate::{DType, Device, Error, Result, Tensor, tape};
@@ -13,9 +13,9 @@ use std::cell::OnceCell;
 pub const MAX_REFERENCE_ELEMENTS: usize = 1 << 20;
 /// Number of random directions in which gradients are compared.
 const DIRECTIONS: u64 = 2;
-/// Factor by which a size is reduced at a time. `LEAST` is the minimum size.
+/// Factor by which a size is reduced at a time. `MIN_SIZE` is the minimum size.
 const SHRINK: usize = 16;
-const LEAST: usize = 48;
+const MIN_SIZE: usize = 48;
 
 /// Results of an op and of its reference.
 pub struct Accuracy {
@@ -30,7 +30,7 @@ pub struct Accuracy {
 }
 
 /// Gradients of an op, for comparison with a peer's f64 gradients.
-pub struct Gradients {
+pub struct ReferenceGradients {
     /// Inputs of the op, rounded as the device stores them.
     pub inputs: Vec<Array>,
     /// Gradient of the only result, rounded likewise.
@@ -114,7 +114,7 @@ pub(super) fn benchmark_sized(sample: &Trial, shapes: &[Vec<usize>], limit: usiz
     out
 }
 
-fn widest(inputs: &[Input]) -> usize {
+fn widest(inputs: &[SampleInput]) -> usize {
     inputs.iter().flat_map(|i| i.shape().dims().iter().copied()).max().unwrap_or(1).max(1)
 }
 
@@ -124,16 +124,16 @@ fn drawn(sample: &Trial, seed: u64, dtype: DType) -> Vec<Array> {
 }
 
 /// Returns the inputs at these sizes, or at smaller ones of at most `limit` elements.
-fn sized(inputs: &[Input], shapes: &[Vec<usize>], limit: usize) -> Vec<Input> {
+fn sized(inputs: &[SampleInput], shapes: &[Vec<usize>], limit: usize) -> Vec<SampleInput> {
     let mut shapes = shapes.to_vec();
     let total = |shapes: &[Vec<usize>]| shapes.iter().map(|s| s.iter().product::<usize>()).sum::<usize>();
     while total(&shapes) > limit {
         // Rows are reduced first, because widths determine which kernels run.
         let rows = shapes.iter().flat_map(|s| s.split_last().map_or(&[][..], |(_, rest)| rest));
         let all = shapes.iter().flatten();
-        let largest = rows.copied().max().filter(|n| *n > LEAST).or_else(|| all.copied().max());
-        let Some(size) = largest.filter(|n| *n > LEAST) else { break };
-        let smaller = (size / SHRINK).max(LEAST);
+        let largest = rows.copied().max().filter(|n| *n > MIN_SIZE).or_else(|| all.copied().max());
+        let Some(size) = largest.filter(|n| *n > MIN_SIZE) else { break };
+        let smaller = (size / SHRINK).max(MIN_SIZE);
         shapes.iter_mut().flatten().filter(|n| **n == size).for_each(|n| *n = smaller);
     }
     over(inputs, &shapes)
@@ -156,14 +156,14 @@ pub(super) fn gradients_of(
     dtype: DType,
     sample: &Trial,
     seed: u64,
-) -> Result<Option<Gradients>> {
+) -> Result<Option<ReferenceGradients>> {
     let hosts = drawn(sample, seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
     let dys = OnceCell::new();
     let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
     let got = grads.iter().flatten().map(Tensor::to_vec).collect::<Result<Vec<_>>>()?;
     let [dy] = &dys[..] else { return Ok(None) };
-    Ok((!got.is_empty()).then(|| Gradients { inputs: hosts, dy: dy.clone(), got }))
+    Ok((!got.is_empty()).then(|| ReferenceGradients { inputs: hosts, dy: dy.clone(), got }))
 }
 
 /// Compares every gradient with the reference's slope in a few random directions.
@@ -216,7 +216,7 @@ pub(super) fn gradients(device: &Device, dtype: DType, sample: &Trial, seed: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::Input;
+    use crate::suite::SampleInput;
 
     #[test]
     fn errors_are_shares_of_what_was_expected() {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn sizes_shrink_alike_and_rows_first() {
-        let inputs = [Input::normal(&[2, 8]), Input::normal(&[8])];
+        let inputs = [SampleInput::normal(&[2, 8]), SampleInput::normal(&[8])];
         let dims = |shapes: &[Vec<usize>]| -> Vec<Vec<usize>> {
             let sized = sized(&inputs, shapes, MAX_REFERENCE_ELEMENTS);
             sized.iter().map(|i| i.shape().dims().to_vec()).collect()

@@ -1,9 +1,9 @@
 //! Benchmark cases: the samples that define input sizes for benchmarks.
 
 use super::accuracy::{
-    Accuracy, Gradients, MAX_REFERENCE_ELEMENTS, accuracy, benchmark_sized, gradients, gradients_of,
+    Accuracy, MAX_REFERENCE_ELEMENTS, ReferenceGradients, accuracy, benchmark_sized, gradients, gradients_of,
 };
-use super::sample::{Input, over};
+use super::sample::{SampleInput, over};
 use super::subject::Trial;
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
@@ -35,7 +35,7 @@ pub struct BenchCase<'a> {
     /// Compares the op's gradients with its reference's slopes, on inputs of at most [`MAX_REFERENCE_ELEMENTS`] elements.
     pub gradients: Box<dyn Fn() -> Result<()> + 'a>,
     /// Computes the op's gradients, on inputs of at most the given number of elements.
-    pub gradients_of: Box<dyn Fn(usize) -> Result<Option<Gradients>> + 'a>,
+    pub gradients_of: Box<dyn Fn(usize) -> Result<Option<ReferenceGradients>> + 'a>,
 }
 
 /// Visits the benchmark shapes of the selected samples of `O`. Inputs are contiguous.
@@ -86,7 +86,7 @@ fn one(
     let inputs: Vec<Tensor> = (0..drawn.len()).map(input).collect::<Result<_>>()?;
     let (op, inputs) = (&sample.op, &inputs[..]);
     let ((ys, saved), fwd) = watched(device, || tape::no_grad(|| op.forward(inputs)))?;
-    let dy = |y: &Tensor| place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype());
+    let dy = |y: &Tensor| place(device, &SampleInput::normal(y.dims()), seed * 16 + 15, y.dtype());
     let dys = ys.iter().map(dy).collect::<Result<Vec<_>>>()?;
     let backward = || tape::no_grad(|| op.backward(inputs, &saved, &dys));
     let (grads, bwd) = watched(device, backward)?;
@@ -124,7 +124,7 @@ fn rows_left(table: &Tensor, ids: &Tensor) -> u64 {
 }
 
 /// Uploads the input's elements, repeating at most a million draws, because drawing would take longer than the measurement.
-fn place(device: &Device, input: &Input, seed: u64, float: DType) -> Result<Tensor> {
+fn place(device: &Device, input: &SampleInput, seed: u64, float: DType) -> Result<Tensor> {
     let (count, dtype) = (input.shape().count(), input.dtype(float));
     let drawn = input.reshaped(&[count.min(1 << 20)]).draw(seed, float);
     let data: Vec<f32> = (0..count).map(|i| drawn.data[i % drawn.data.len()] as f32).collect();

@@ -4,7 +4,7 @@ use super::called;
 use super::compare::{compare, same_bits, upload_like};
 use super::differences;
 use super::overwritten;
-use super::sample::{Input, Layouts, Step};
+use super::sample::{DifferenceStep, Layouts, SampleInput};
 use super::subject::{About, Trial};
 use crate::array::Array;
 use crate::graph::Graph;
@@ -251,7 +251,7 @@ pub(super) fn forward_backward<'d>(
 ) -> Result<Run<'d>> {
     inputs.iter().for_each(|t| t.set_grad(None));
     let ys = sample.op.apply(inputs)?;
-    let draw = |i: usize| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype());
+    let draw = |i: usize| SampleInput::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype());
     let dys = dys.get_or_init(|| (0..ys.len()).map(draw).collect());
     if ys.iter().any(Tensor::requires_grad) {
         let placed = upload_like(&ys, dys)?;
@@ -273,8 +273,8 @@ fn pass(sample: &Trial, inputs: &[Tensor], dys: &[Tensor]) -> Result<(Vec<Tensor
 /// Computes the gradient in input `i` of the sum of `dy * f(x)` over all results, from the reference alone.
 fn central_differences(sample: &Trial, hosts: &[Array], i: usize, dys: &[Array]) -> Array {
     let step = |x: f64| match sample.facts.step {
-        Step::Least(least) => STEP * x.abs().max(least),
-        Step::Fixed(h) => h,
+        DifferenceStep::Least(least) => STEP * x.abs().max(least),
+        DifferenceStep::Fixed(h) => h,
     };
     let weights: Vec<f64> = dys.iter().flat_map(|dy| dy.data.iter().copied()).collect();
     let values = |x: &Array| {

@@ -1,9 +1,8 @@
 //! Gradients of a reference by central differences.
 //!
-//! One element at a time, this takes two evaluations of the reference per element. But the rows of a softmax are independent: one element
-//! of every row can be changed at once, and each result gives the slope of the one element on which it depends. Independence is not
-//! declared but detected, by changing halves of the elements and comparing results. The gradient has the same bits as one element at a
-//! time.
+//! One element at a time, this takes two evaluations of the reference per element. But the rows of a softmax are independent. One element of every
+//! row can be changed at once, and each result gives the slope of the one element on which it depends. Independence is not declared but detected,
+//! by changing halves of the elements and comparing results. The gradient has the same bits as one element at a time.
 
 use crate::array::Array;
 use std::collections::BTreeMap;

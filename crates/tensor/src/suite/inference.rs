@@ -1,8 +1,8 @@
-//! Kernels that run models and do not belong to an op of the list, because they have no gradient. Each has its own test.
+//! Kernels that run models and do not belong to an op of the list, because they do not have a gradient. Each has its own test.
 
 use crate::ops::decode_step;
 use crate::ops::experts::{ExpertMap, experts, experts_of_blocks};
-use crate::ops::fused_linear::{Around, fused_linear_of_blocks};
+use crate::ops::fused_linear::{FusedOps, fused_linear_of_blocks};
 use crate::ops::gated::Gate;
 use crate::quant::{self, Activations, Blocks, FORMATS, Format};
 use crate::random::Generator;
@@ -51,7 +51,7 @@ fn integer_product(device: &Device, format: &'static Format, rows: usize) -> Res
     let code = |i: usize| if i % 32 == 9 { 127.0 } else { ((i * 7919 + i / 32 * 31) % 255) as f32 - 127.0 };
     let x: Vec<f32> = (0..rows * k).map(|i| code(i) * [0.5, 0.03125, 4.0][i / 32 % 3]).collect();
     let input = Tensor::from_f32(device, [rows, k], &x, DType::F32)?;
-    let got = fused_linear_of_blocks(&input, &blocks, Around::default())?.to_vec()?;
+    let got = fused_linear_of_blocks(&input, &blocks, FusedOps::default())?.to_vec()?;
     if device.settings().no_results {
         return Ok(());
     }

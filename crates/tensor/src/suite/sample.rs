@@ -21,13 +21,13 @@ enum Draw {
 
 /// One input of a sample.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct SampleInput {
     shape: Shape,
     draw: Draw,
     dtype: Option<DType>,
 }
 
-impl Input {
+impl SampleInput {
     /// Creates a standard normal input.
     pub fn normal(shape: &[usize]) -> Self {
         Self { shape: shape.into(), draw: Draw::Normal(0.0), dtype: None }
@@ -100,7 +100,7 @@ impl Input {
 
 /// Step of central differences.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum DifferenceStep {
     /// 1e-5 of the element's magnitude, or of this value if the magnitude is smaller.
     Least(f64),
     /// A fixed step.
@@ -111,7 +111,7 @@ pub(crate) enum Step {
 #[derive(Clone)]
 pub struct Sample<O, const N: usize> {
     pub(crate) op: O,
-    pub(crate) inputs: [Input; N],
+    pub(crate) inputs: [SampleInput; N],
     pub(super) facts: Facts,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Facts {
     pub extreme: bool,
     /// Whether each element is compared relative to its own magnitude.
     pub pointwise: bool,
-    pub step: Step,
+    pub step: DifferenceStep,
     pub in_order: bool,
     pub bench: Vec<Vec<Vec<usize>>>,
     /// The input whose rows are read, and the input with the row indices.
@@ -145,7 +145,7 @@ impl Default for Facts {
             light: false,
             extreme: false,
             pointwise: false,
-            step: Step::Least(1.0),
+            step: DifferenceStep::Least(1.0),
             in_order: false,
             bench: Vec::new(),
             gathers: None,
@@ -175,7 +175,7 @@ impl Facts {
 }
 
 /// Returns the inputs with these shapes. Integers below the size of another input's axis are below its new size there.
-pub(super) fn over(inputs: &[Input], shapes: &[Vec<usize>]) -> Vec<Input> {
+pub(super) fn over(inputs: &[SampleInput], shapes: &[Vec<usize>]) -> Vec<SampleInput> {
     let reshaped = |i: usize| {
         let mut input = inputs[i].reshaped(&shapes[i]);
         if let Draw::Indices(bound) = &mut input.draw {
@@ -192,7 +192,7 @@ pub(super) fn over(inputs: &[Input], shapes: &[Vec<usize>]) -> Vec<Input> {
 
 impl<O, const N: usize> Sample<O, N> {
     /// Creates a sample with an allowed difference of 8 epsilon of the largest expected value.
-    pub fn new(op: O, inputs: [Input; N]) -> Self {
+    pub fn new(op: O, inputs: [SampleInput; N]) -> Self {
         Self { op, inputs, facts: Facts::default() }
     }
     /// Sets a name for messages.
@@ -239,13 +239,13 @@ impl<O, const N: usize> Sample<O, N> {
     /// Uses differences over `step` at any magnitude, for functions with high curvature within 1e-5.
     #[must_use]
     pub fn step(mut self, step: f64) -> Self {
-        self.facts.step = Step::Fixed(step);
+        self.facts.step = DifferenceStep::Fixed(step);
         self
     }
     /// Uses differences over 1e-5 of the element at any magnitude, for functions that end at 0.
     #[must_use]
     pub fn relative_step(mut self) -> Self {
-        self.facts.step = Step::Least(0.0);
+        self.facts.step = DifferenceStep::Least(0.0);
         self
     }
     /// Restricts the sample to this storage type.
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn each_call_of_bench_adds_shapes_and_a_wrong_number_is_an_error() {
-        let sample = Sample::new((), [Input::normal(&[2]), Input::normal(&[2])]);
+        let sample = Sample::new((), [SampleInput::normal(&[2]), SampleInput::normal(&[2])]);
         let two = sample.clone().bench(&[&[8], &[8]]).bench(&[&[16], &[16]]);
         assert_eq!(two.facts.bench_shapes("op", 2).unwrap(), [[vec![8], vec![8]], [vec![16], vec![16]]]);
         let error = sample.named("short").bench(&[&[8]]).facts.bench_shapes("op", 2).unwrap_err();
@@ -355,7 +355,8 @@ mod tests {
 
     #[test]
     fn bounds_of_indices_follow_the_axes_they_are_the_size_of() {
-        let inputs = [Input::normal(&[7, 5]), Input::indices(&[2, 3], 7), Input::indices(&[3], 40)];
+        let inputs =
+            [SampleInput::normal(&[7, 5]), SampleInput::indices(&[2, 3], 7), SampleInput::indices(&[3], 40)];
         let inputs = over(&inputs, &[vec![600, 7], vec![900], vec![1000]]);
         let largest = |i: usize| inputs[i].draw(0, DType::F32).data.into_iter().fold(0.0, f64::max);
         assert_eq!(

@@ -5,7 +5,7 @@ use crate::{DType, Error, Result};
 use netcl_device::did_you_mean;
 use std::collections::BTreeSet;
 
-/// Returns the ops whose name contains `part`. If there are none, returns the ops that have samples with that name, restricted to these
+/// Returns the ops whose name contains `part`. Without a match, returns the ops that have samples with that name, restricted to these
 /// samples, such as one elementwise op. The list lives until the program ends.
 ///
 /// # Errors

@@ -106,7 +106,7 @@ impl SelfTest {
             tuning.refresh();
         }
         if base.broken.is_some() {
-            // Without the suspects, the op must pass. If there are no suspects, this repeats the error.
+            // Without the suspects, the op must pass. Without suspects, this repeats the error.
             let again = cases.iter().try_for_each(|case| case.check(&self.device, Depth::Replayed));
             verdict.failure = again.err().map(|e| e.message().to_owned());
             if verdict.suspects.is_empty() && verdict.failure.is_none() {

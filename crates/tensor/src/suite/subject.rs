@@ -1,6 +1,6 @@
 //! An op whose type is erased, so that the suite is compiled once and not for each op.
 
-use super::sample::{Facts, Input, Sample};
+use super::sample::{Facts, Sample, SampleInput};
 use crate::array::Array;
 use crate::ops::MultiOp;
 use crate::ops::call::{Attributes, Call};
@@ -9,14 +9,14 @@ use std::any::Any;
 use std::rc::Rc;
 
 /// The value that a forward pass keeps for the backward pass.
-pub(super) type Saved = Box<dyn Any>;
+pub(super) type SavedValue = Box<dyn Any>;
 
 /// [`MultiOp`] with any number of inputs and results. Slices of inputs have one entry per input.
 pub(super) trait Subject {
     fn apply(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>>;
-    fn forward(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Saved)>;
+    fn forward(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, SavedValue)>;
     /// Gradients of the inputs, from those of all results.
-    fn backward(&self, inputs: &[Tensor], saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
+    fn backward(&self, inputs: &[Tensor], saved: &SavedValue, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
     fn reference(&self, inputs: &[&Array]) -> Vec<Array>;
     fn called(&self) -> &'static str;
     fn attributes(&self) -> Attributes;
@@ -34,10 +34,10 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Subject for Typed<O, N, M
     fn apply(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         self.0.clone().apply(refs(inputs)).map(Into::into)
     }
-    fn forward(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Saved)> {
-        self.0.forward(refs(inputs)).map(|(ys, saved)| (ys.into(), Box::new(saved) as Saved))
+    fn forward(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, SavedValue)> {
+        self.0.forward(refs(inputs)).map(|(ys, saved)| (ys.into(), Box::new(saved) as SavedValue))
     }
-    fn backward(&self, inputs: &[Tensor], saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, inputs: &[Tensor], saved: &SavedValue, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let saved = saved.downcast_ref().ok_or_else(|| Error::internal("the forward pass of another op"))?;
         self.0.backward(refs(inputs), saved, refs(dys).map(Some)).map(Into::into)
     }
@@ -64,7 +64,7 @@ pub(super) struct Trial {
     pub op: Rc<dyn Subject>,
     /// Number of results.
     pub results: usize,
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<SampleInput>,
     pub facts: Facts,
 }
 

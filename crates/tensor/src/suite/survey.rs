@@ -57,8 +57,8 @@ pub(super) fn launches(twin: &Device, case: &Case) -> Result<Recording> {
     ran.map(|()| recording)
 }
 
-/// Returns the index of the first op in `ops` that launches each variant of the job `name` when it is tried: in f32, or in bf16 for
-/// variants that only support 16-bit storage.
+/// Returns the index of the first op in `ops` that launches each variant of the job `name` when it is tried. Storage is f32, or bf16 for variants
+/// that only support 16-bit types.
 fn reach(
     twin: &Device,
     ops: &[OpEntry],

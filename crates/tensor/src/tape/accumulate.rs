@@ -57,8 +57,7 @@ pub fn replace_in_place<R>(tensors: &[Tensor], f: impl FnOnce() -> Result<R>) ->
 }
 
 /// Runs `f`, a backward in place. Only the first gradient that reaches `tensor` is collected as its gradient, so this gradient is complete
-/// early in the backward. All others are added to `later`. With `replaces`, they replace its contents, and `later` is zeroed if there are
-/// none.
+/// early in the backward. All others are added to `later`. With `replaces`, they replace its contents, and without others `later` is zeroed.
 ///
 /// # Errors
 /// Errors of `f`; `Internal` if a gradient's form differs from `later`.

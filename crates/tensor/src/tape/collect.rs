@@ -1,6 +1,6 @@
 //! Gradients collected by leaves and by tensors with `retain_grad`. Each owns its memory: writing to one changes nothing else.
 
-use super::{accumulate, give, rollback};
+use super::{accumulate, gradient_sink, rollback};
 use crate::ops::copied;
 use crate::{DType, Result, Tensor};
 use std::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ impl Shared {
     pub fn arrive(&mut self, leaf: &Tensor, grad: Tensor) -> Result<()> {
         // Leaves without a name belong to an operation that runs a backward through recomputed values.
         if leaf.name().is_some()
-            && let Some(take) = give::taker()
+            && let Some(take) = gradient_sink::gradient_sink()
         {
             return take(leaf, grad);
         }

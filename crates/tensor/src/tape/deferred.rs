@@ -1,7 +1,7 @@
 //! Deferred ops: their description, and the scope that defers them on a thread. [`crate::lazy`] turns them into trees.
 
-use super::{Node, Restore, fill, made_by, open_node};
-use crate::tensor::saved::{Form, Saved};
+use super::{Restore, TapeNode, fill, made_by, open_node};
+use crate::tensor::saved::{SavedVersions, ShapeAndType};
 use crate::{DType, Result, Tensor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -123,12 +123,12 @@ pub(crate) fn settle() -> Result<()> {
 }
 
 /// The place on the tape of deferred ops that become one op.
-pub(crate) struct Later {
-    node: Arc<Node>,
-    results: Vec<Form>,
+pub(crate) struct DeferredNode {
+    node: Arc<TapeNode>,
+    results: Vec<ShapeAndType>,
 }
 
-impl Later {
+impl DeferredNode {
     /// Creates a place for an op with this name in the current layer.
     pub fn new(op: &'static str) -> Self {
         Self { node: Arc::new(open_node(op)), results: Vec::new() }
@@ -150,7 +150,7 @@ impl Later {
         inputs: &[&Tensor],
         backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
     ) -> Result<()> {
-        let saved = Saved::now(inputs.iter().copied());
+        let saved = SavedVersions::now(inputs.iter().copied());
         fill(&self.node, inputs, (self.results, saved), Box::new(backward))
     }
 }

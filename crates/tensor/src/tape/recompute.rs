@@ -5,7 +5,7 @@
 
 use super::{RECORDING, Restore, record_all};
 use crate::tensor::autograd::{Again, Autograd};
-use crate::tensor::saved::{Saved, described};
+use crate::tensor::saved::{SavedVersions, described};
 use crate::{Result, Tensor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ pub fn checkpoint_all<const M: usize>(
             let _restore = Restore(&RECORDING, RECORDING.replace(true));
             f(&leaf)?
         };
-        // A result that depends neither on the input nor on a parameter has no backward.
+        // A result that depends neither on the input nor on a parameter does not have a backward function.
         let from = ys.iter().zip(dys).filter(|(y, _)| y.requires_grad());
         let from: Vec<_> = from.filter_map(|(y, dy)| Some((y, dy.as_ref()?))).collect();
         super::backward_all(&from)?;
@@ -64,7 +64,7 @@ impl Tensor {
         again: impl Fn([&Self; N]) -> Result<Self> + Send + Sync + 'static,
     ) -> Self {
         let Some(Autograd { node: Some(node), .. }) = &self.0.autograd else { return self.clone() };
-        let (op, saved) = (node.op, Saved::now(sources.into_iter()));
+        let (op, saved) = (node.op, SavedVersions::now(sources.into_iter()));
         let sources = sources.map(Self::detach);
         let make = move || {
             let error = |i: usize| {

@@ -1,8 +1,8 @@
 //! Rules for changes between forward and backward, ownership of gradients, and threads.
 
 use super::{
-    accumulate_in_place, checkpoint, function, give_gradients, later_gradients_apart, no_grad,
-    replace_in_place,
+    accumulate_in_place, checkpoint, function, later_gradients_apart, no_grad, replace_in_place,
+    with_gradient_sink,
 };
 use crate::ops::attention::{AttentionOptions, attention};
 use crate::ops::embedding::embedding;
@@ -67,11 +67,11 @@ fn given_gradients_pass_what_is_computed_again() {
     let y = checkpoint("again", &x.mul(&before).unwrap(), move |h| h.mul(&inner)).unwrap();
     let found = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let to = found.clone();
-    let taker: super::Taker = std::sync::Arc::new(move |leaf: &Tensor, grad: Tensor| {
+    let sink: super::GradientSink = std::sync::Arc::new(move |leaf: &Tensor, grad: Tensor| {
         to.lock().unwrap().push((leaf.name().unwrap().to_owned(), grad.to_vec()?));
         Ok(())
     });
-    give_gradients(taker, || y.backward_with(&Tensor::ones(&device, [2, 3], DType::F32)?)).unwrap();
+    with_gradient_sink(sink, || y.backward_with(&Tensor::ones(&device, [2, 3], DType::F32)?)).unwrap();
     let twice = |t: &Tensor| t.to_vec().unwrap().iter().map(|v| 2.0 * v).collect::<Vec<f32>>();
     let expected = [("within".to_owned(), twice(&before)), ("before".to_owned(), twice(&within))];
     assert_eq!(*found.lock().unwrap(), expected);
@@ -110,7 +110,7 @@ fn every_way_to_write_is_noticed() {
         ("a window's window", Box::new(|x| x.window(0, [2])?.window(0, [1])?.set_f32(&[1.0]))),
         ("fill", Box::new(|x| device.fill(x.storage(), &[0]))),
         ("upload", Box::new(|x| device.upload(x.storage(), 8, &[0; 4]))),
-        ("upload_beside", Box::new(|x| device.upload_beside(x.storage(), 0, &[0; 4]))),
+        ("upload_overlapped", Box::new(|x| device.upload_overlapped(x.storage(), 0, &[0; 4]))),
         ("copy", Box::new(|x| device.copy(other.storage(), 0, x.storage(), 4, 4))),
         ("a kernel", Box::new(|x| map_into("x0", &[&other], &[], x))),
         (

@@ -1,18 +1,18 @@
 //! A tensor's place on the tape, as data. [`crate::tape`] records ops and runs the backward.
 
 use super::Tensor;
-use super::saved::{Form, Saved};
+use super::saved::{SavedVersions, ShapeAndType};
 use crate::{Error, Result};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Computes the gradients of the inputs from those of the results. An unused result has no gradient.
-pub(crate) type Backward =
+/// Computes the gradients of the inputs from those of the results. An unused result does not have a gradient.
+pub(crate) type BackwardFn =
     Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
 
 /// A tensor's place on the tape: the node of the op that created it, and the index of the result.
 pub(crate) struct Autograd {
-    pub node: Option<Arc<Node>>,
+    pub node: Option<Arc<TapeNode>>,
     pub slot: usize,
     pub name: Option<Arc<str>>,
     pub grad: Mutex<Option<Tensor>>,
@@ -26,7 +26,7 @@ pub(crate) struct Autograd {
 }
 
 /// Op on the tape.
-pub(crate) struct Node {
+pub(crate) struct TapeNode {
     pub op: &'static str,
     /// Layer of the model in which it ran: see [`crate::tape::layer`].
     pub layer: u32,
@@ -39,10 +39,10 @@ pub(crate) struct Node {
 pub(crate) struct Done {
     pub number: u64,
     /// The op's results.
-    pub results: Vec<Form>,
+    pub results: Vec<ShapeAndType>,
 }
 
-impl Node {
+impl TapeNode {
     /// Returns the data of an op that has run.
     ///
     /// # Errors
@@ -56,13 +56,13 @@ impl Node {
 /// State that a node keeps until the backward has used it.
 pub(crate) struct Body {
     pub inputs: Vec<Tensor>,
-    pub backward: Backward,
+    pub backward: BackwardFn,
     /// Versions of inputs and results at the end of the forward.
-    pub saved: Saved,
+    pub saved: SavedVersions,
 }
 
 /// Drops long chains one node at a time: recursive dropping would exhaust the stack.
-impl Drop for Node {
+impl Drop for TapeNode {
     fn drop(&mut self) {
         let mut open: Vec<Tensor> = Vec::new();
         let take = |node: &Self| node.body.lock().unwrap_or_else(PoisonError::into_inner).take();

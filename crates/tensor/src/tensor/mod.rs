@@ -152,13 +152,13 @@ impl Tensor {
         self.device().upload(&self.0.buffer, at, &stored(bytes, self.dtype()))
     }
 
-    /// Overwrites a contiguous u32 tensor on the copy queue, in parallel with running kernels. [`Device::upload_beside`] states what the
+    /// Overwrites a contiguous u32 tensor on the copy queue, in parallel with running kernels. [`Device::upload_overlapped`] states what the
     /// caller must guarantee.
-    pub fn set_u32_beside(&self, data: &[u32]) -> Result<()> {
+    pub fn set_u32_overlapped(&self, data: &[u32]) -> Result<()> {
         if data.len() != self.count() || !self.is_contiguous() || self.dtype() != DType::U32 {
             return Err(Error::shape(format!("{} indices cannot overwrite {self:?}", data.len())));
         }
-        self.device().upload_beside(&self.0.buffer, self.0.layout.offset * 4, bytemuck::cast_slice(data))
+        self.device().upload_overlapped(&self.0.buffer, self.0.layout.offset * 4, bytemuck::cast_slice(data))
     }
 
     /// Returns the shape.
@@ -345,7 +345,7 @@ impl Tensor {
     ///
     /// # Errors
     /// `Shape` if this would reach elements that this tensor does not span.
-    pub fn seen_as(&self, shape: impl Into<Shape>, strides: Vec<usize>) -> Result<Self> {
+    pub fn as_strided(&self, shape: impl Into<Shape>, strides: Vec<usize>) -> Result<Self> {
         let layout = Layout { shape: shape.into(), strides, offset: self.0.layout.offset };
         if layout.strides.len() != layout.shape.rank() || layout.span() > self.0.layout.span() {
             return Err(Error::shape(format!(
@@ -448,14 +448,14 @@ impl fmt::Debug for Tensor {
 /// Shows the first elements, the shape and the type.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 16;
+        const MAX_SHOWN_ELEMENTS: usize = 16;
         match self.to_vec() {
             Ok(values) => {
                 write!(f, "[")?;
-                for (i, v) in values.iter().take(SHOWN).enumerate() {
+                for (i, v) in values.iter().take(MAX_SHOWN_ELEMENTS).enumerate() {
                     write!(f, "{}{v:.4}", if i == 0 { "" } else { ", " })?;
                 }
-                write!(f, "{}] ", if values.len() > SHOWN { ", …" } else { "" })?;
+                write!(f, "{}] ", if values.len() > MAX_SHOWN_ELEMENTS { ", …" } else { "" })?;
             }
             Err(e) => write!(f, "[{e}] ")?,
         }

@@ -7,12 +7,12 @@ use netcl_device::version::{Stale, Version, watch};
 
 /// Versions of tensors that a backward may read.
 #[derive(Clone)]
-pub(crate) struct Saved(Vec<Version>);
+pub(crate) struct SavedVersions(Vec<Version>);
 
 /// Shape and type of a tensor that may no longer exist.
-pub(crate) type Form = (Shape, DType);
+pub(crate) type ShapeAndType = (Shape, DType);
 
-impl Saved {
+impl SavedVersions {
     /// Records the current versions.
     pub fn now<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Self {
         Self(tensors.map(|t| t.storage().version()).collect())
@@ -46,7 +46,7 @@ impl Saved {
 }
 
 /// Describes a saved tensor for error messages.
-pub(crate) fn described(what: &str, name: Option<&str>, (shape, dtype): &Form) -> String {
+pub(crate) fn described(what: &str, name: Option<&str>, (shape, dtype): &ShapeAndType) -> String {
     let name = name.map_or(String::new(), |name| format!(" ({name})"));
     format!("{what}{name}, a tensor of shape {shape} and type {dtype},")
 }

@@ -22,7 +22,7 @@ use netcl_tensor::{DType, Device, ErrorKind, Generator, Result, Tensor};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is said of a wrong shape and of a wrong type, or why every shape or type is right.
+/// The expected message for a wrong shape and a wrong type, or the reason why every shape or type is valid.
 enum Said {
     Shape(Result<Tensor>, &'static str),
     Type(Result<Tensor>, &'static str),
@@ -251,7 +251,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
             "reduce::Max",
             vec![
                 Shape(empty.max(&[1], false), "max: cannot reduce an empty axis of shape [2, 0]"),
-                AnyType("that of integers and masks is exact, and has no gradient"),
+                AnyType("that of integers and masks is exact, and does not have a gradient"),
             ],
         ),
         (
@@ -282,7 +282,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Of two texts.
+/// Two texts.
 fn choices(z: &Zeros) -> Vec<Said> {
     let state = Texts::new(&z.0, 2, 3).unwrap();
     let by = |texts| Chooser::new(&z.0, &Rules::greedy(), texts, 5, Some(&[0.0; 5])).unwrap().unwrap();

@@ -7,7 +7,7 @@ use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, deco
 use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::experts::experts;
 use netcl_tensor::ops::feed_forward::{feed_forward, linear_add, linear_residual};
-use netcl_tensor::ops::fused_linear::{Around, Before, fused_linear};
+use netcl_tensor::ops::fused_linear::{FusedOps, PreNorm, fused_linear};
 use netcl_tensor::ops::gated::{Gate, gated};
 use netcl_tensor::ops::matmul::{linear, matmul};
 use netcl_tensor::ops::paged_cache::{TextPages, cache_append, cache_gather};
@@ -95,9 +95,9 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
 /// Tests the operations of a decoding step.
 pub fn decoding(z: &Zeros) -> Vec<Row> {
     let (x, w) = (z.f(&[2, 4]), z.f(&[4, 6]));
-    let around = Around::default();
+    let around = FusedOps::default();
     let gamma = z.half(&[4]);
-    let halved = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-6 };
+    let halved = PreNorm { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-6 };
     vec![
         (
             "fused_linear::FusedLinear",
@@ -110,20 +110,20 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
                     fused_linear(
                         &x,
                         &z.f(&[4, 5]),
-                        Around { activation: Some((Gate::Silu, true)), ..around },
+                        FusedOps { activation: Some((Gate::Silu, true)), ..around },
                     ),
                     "fused_linear: x [2, 4] and w [4, 5], expected x (.., 4) and an even number of columns, gates before values",
                 ),
                 Shape(
-                    fused_linear(&x, &w, Around { bias: Some(&z.f(&[5])), ..around }),
+                    fused_linear(&x, &w, FusedOps { bias: Some(&z.f(&[5])), ..around }),
                     "fused_linear: bias has shape [5], expected [6], with x [2, 4] and w [4, 6]",
                 ),
                 Shape(
-                    fused_linear(&x, &w, Around { residual: Some(&x), ..around }),
+                    fused_linear(&x, &w, FusedOps { residual: Some(&x), ..around }),
                     "fused_linear: residual has shape [2, 4], expected [2, 6], with x [2, 4] and w [4, 6]",
                 ),
                 Type(
-                    fused_linear(&x, &w, Around { norm: Some(halved), ..around }),
+                    fused_linear(&x, &w, FusedOps { norm: Some(halved), ..around }),
                     "fused_linear: gamma is f16, but x is f32; convert one with `to_dtype`",
                 ),
             ],

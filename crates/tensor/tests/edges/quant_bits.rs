@@ -2,7 +2,7 @@
 //! The digests are BLAKE3 digests of bytes and of little-endian floats.
 
 use netcl_device::{Device, Settings};
-use netcl_tensor::ops::fused_linear::{Around, fused_linear_of_blocks};
+use netcl_tensor::ops::fused_linear::{FusedOps, fused_linear_of_blocks};
 use netcl_tensor::quant::{Activations, Blocks, FORMATS, Format};
 use netcl_tensor::{DType, Tensor};
 
@@ -60,7 +60,7 @@ fn on_device(device: &Device, format: &'static Format, bytes: &[u8]) -> Vec<Vec<
         parts.push(raw(&blocks.gather(&ids, 0.5, DType::F32).unwrap().to_vec().unwrap()));
         for rows in [1, 3] {
             let x = Tensor::from_f32(device, [rows, DIMS[1]], &values(rows * DIMS[1]), DType::F32).unwrap();
-            let y = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap();
+            let y = fused_linear_of_blocks(&x, &blocks, FusedOps::default()).unwrap();
             parts.push(raw(&y.to_vec().unwrap()));
         }
     }

@@ -24,7 +24,7 @@ pub use optimizer::OptimizerName;
 pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
 pub use resume::{Changes, resume_rules};
 pub(crate) use resume::{Differences, rate_change};
-pub use setting::{Change, Check, Group, Setting, Task};
+pub use setting::{Change, Check, Group, Setting, TaskKind};
 pub use stored::SETTINGS_COPY;
 pub use table::{Overlay, SETTINGS, TrainConfig, setting};
 pub(crate) use value::too_large;

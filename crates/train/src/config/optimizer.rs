@@ -1,13 +1,13 @@
 //! The optimizer of a run, by name.
 
-use crate::optim::{KINDS, Kind};
+use crate::optim::{KINDS, OptimizerKind};
 use netcl_device::Result;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 
 /// An optimizer of [`KINDS`], which settings and `config.toml` name.
 #[derive(Clone, Copy)]
-pub struct OptimizerName(&'static Kind);
+pub struct OptimizerName(&'static OptimizerKind);
 
 impl OptimizerName {
     /// All names.
@@ -25,11 +25,11 @@ impl OptimizerName {
     /// # Errors
     /// `Format` with the list of names.
     pub fn parse(name: &str) -> Result<Self> {
-        Kind::named(name).map(Self)
+        OptimizerKind::named(name).map(Self)
     }
 
     /// The optimizer without its hyperparameters.
-    pub fn kind(self) -> &'static Kind {
+    pub fn kind(self) -> &'static OptimizerKind {
         self.0
     }
 

@@ -1,13 +1,13 @@
 //! Changes that a resumed run may make, according to the table of settings.
 
-use super::setting::{Change, Task};
+use super::setting::{Change, TaskKind};
 use super::value::flag;
 use super::{SETTINGS, TrainConfig};
 use netcl_device::{Error, Result, quote_path};
 use std::path::Path;
 
 /// Returns the keys of the settings of a task, with what a resumed run may do with them, in the order of reports.
-pub fn resume_rules(task: Task) -> Vec<(&'static str, Change)> {
+pub fn resume_rules(task: TaskKind) -> Vec<(&'static str, Change)> {
     let of = |change: Change| SETTINGS.iter().filter(move |row| row.resume(task) == Some(change));
     Change::ALL.into_iter().flat_map(|change| of(change).map(move |row| (row.name, change))).collect()
 }
@@ -96,7 +96,7 @@ impl TrainConfig {
             }
             _ => false,
         };
-        let found = Differences::between(&stored, &given, &resume_rules(Task::Text), same);
+        let found = Differences::between(&stored, &given, &resume_rules(TaskKind::Text), same);
         if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
             let all: Vec<_> =
                 self.data.iter().chain(&asked.data).map(|data| quote_path(data.as_ref())).collect();

@@ -114,10 +114,10 @@ impl Setting {
     }
 
     /// Returns whether a resumed run of this task may change it; `None` if the task does not have it.
-    pub fn resume(&self, task: Task) -> Option<Change> {
+    pub fn resume(&self, task: TaskKind) -> Option<Change> {
         match task {
-            Task::Text => self.text,
-            Task::Images => self.images,
+            TaskKind::Text => self.text,
+            TaskKind::Images => self.images,
         }
     }
 }
@@ -134,7 +134,7 @@ fn written(value: &toml::Value) -> String {
 
 /// The kind of model to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum TaskKind {
     /// A language model.
     Text,
     /// A classifier of images.

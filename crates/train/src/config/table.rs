@@ -145,7 +145,7 @@ settings! {
         "Text files, folders, globs or token shards (*.bin, *.npy); for presets of images, one folder",
         Setting::new(Data, Added).images(Free).value("PATH").several().unset("the sources and docs in this folder");
     encoding: Option<String> = None,
-        "Encoding of text that is not UTF-8 and has no byte order mark: latin1, cp1251, shift_jis, …",
+        "Encoding of text without a byte order mark that is not UTF-8: latin1, cp1251, shift_jis, …",
         Setting::new(Data, Fixed).value("NAME");
     as_text: bool = false,
         "Train on record files (JSON Lines, tables) as plain text, including their markup",
@@ -236,7 +236,7 @@ settings! {
         "Activations that the backward pass recomputes; norm includes gelu. Less memory, more time",
         Setting::new(Device, Free).value("WHAT");
     zero: u8 = 0,
-        "State divided among devices: 0 none, 1 optimizer state (ZeRO-1), 2 also gradients (ZeRO-2)",
+        "State divided between devices: 0 none, 1 optimizer state (ZeRO-1), 2 also gradients (ZeRO-2)",
         Setting::new(Device, Free).value("STAGE").check(Between(0, 2));
     pipeline: usize = 1,
         "Pipeline stages, each on a separate device (see --grad-accum); more devices hold replicas",

@@ -8,7 +8,7 @@ use netcl_device::{Error, Result};
 /// Largest head size.
 const MAX_HEAD: usize = super::table::MAX_HEAD as usize;
 /// Number of candidates in each direction when a valid number of heads is suggested; it bounds the search for absurd widths.
-const TRIED: usize = 10_000;
+const MAX_TRIED_HEADS: usize = 10_000;
 
 impl TrainConfig {
     /// Validates the settings. Returns `Format` for the first invalid one, with the change to make.
@@ -59,8 +59,8 @@ impl TrainConfig {
         if fits(&heads) {
             return None;
         }
-        let below = (1..heads.min(width.saturating_add(1))).rev().take(TRIED).find(fits);
-        let above = (heads.saturating_add(1)..=width).take(TRIED).find(fits);
+        let below = (1..heads.min(width.saturating_add(1))).rev().take(MAX_TRIED_HEADS).find(fits);
+        let above = (heads.saturating_add(1)..=width).take(MAX_TRIED_HEADS).find(fits);
         let near: Vec<_> = below.into_iter().chain(above).map(|heads| heads.to_string()).collect();
         let reason = if width.is_multiple_of(heads) {
             format!(

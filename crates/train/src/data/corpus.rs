@@ -1,9 +1,9 @@
 //! Encodes text files in pieces on all cores with bounded memory; results are cached on disk for later runs.
 
-use super::pieces::{Piece, Pieces};
-use super::progress::{Stage, Watch, Watcher};
+use super::pieces::{Pieces, TextPiece};
+use super::progress::{DataWatch, DataWatcher, Stage};
 use super::token_cache::{self, TokenCache, TokenWriter};
-use super::{Source, TextFile, Tokens};
+use super::{DataSource, TextFile, Tokens};
 use netcl_device::{Error, Result};
 use netcl_model::tokenizer::{Cuts, Tokenizer};
 use std::{
@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Bytes of text per core between two progress reports.
-const SHARE: usize = 256 << 10;
+const BYTES_PER_REPORT: usize = 256 << 10;
 /// Smaller texts are not cached: encoding them is faster than the cache.
 const CACHED_FROM: u64 = 1 << 20;
 
@@ -26,7 +26,7 @@ pub struct Corpus {
     pub val: Option<Tokens>,
 }
 
-impl Source {
+impl DataSource {
     /// Returns the text in blocks that end at word boundaries: the files in order, with a line break after each that lacks one. Empty for shards.
     pub fn blocks(&self) -> impl Iterator<Item = Result<String>> + Send + '_ {
         cut(self.files(), Cuts::Words)
@@ -36,7 +36,7 @@ impl Source {
     ///
     /// # Errors
     /// `Format` without text; `Io`.
-    pub fn char_tokenizer(&self, watch: &mut Watch<'_>) -> Result<Tokenizer> {
+    pub fn char_tokenizer(&self, watch: &mut DataWatch<'_>) -> Result<Tokenizer> {
         tokenizer_of(self.files(), (Cuts::Anywhere, Stage::Characters), watch, |blocks| {
             Tokenizer::char_from_text(blocks)
         })
@@ -46,7 +46,7 @@ impl Source {
     ///
     /// # Errors
     /// Errors of [`Tokenizer::train_bpe`]; `Io`.
-    pub fn bpe_tokenizer(&self, vocab_size: usize, watch: &mut Watch<'_>) -> Result<Tokenizer> {
+    pub fn bpe_tokenizer(&self, vocab_size: usize, watch: &mut DataWatch<'_>) -> Result<Tokenizer> {
         tokenizer_of(self.parts().0, (Cuts::Words, Stage::Words), watch, |blocks| {
             Tokenizer::train_bpe(blocks, vocab_size)
         })
@@ -63,7 +63,7 @@ impl Source {
         self,
         tokenizer: Option<&Tokenizer>,
         cache: Option<&TokenCache>,
-        watch: &mut Watch<'_>,
+        watch: &mut DataWatch<'_>,
     ) -> Result<Corpus> {
         let corpus = match self {
             Self::Shards { train, val } => Corpus { train, val },
@@ -91,8 +91,8 @@ impl Source {
 
 fn cut(files: &[TextFile], cuts: Cuts) -> impl Iterator<Item = Result<String>> + Send + '_ {
     Pieces::new(files, cuts).filter_map(|piece| match piece {
-        Ok(Piece::Text { text, .. }) => Some(Ok(text)),
-        Ok(Piece::Between { ends_line }) => (!ends_line).then(|| Ok("\n".to_owned())),
+        Ok(TextPiece::Text { text, .. }) => Some(Ok(text)),
+        Ok(TextPiece::Between { ends_line }) => (!ends_line).then(|| Ok("\n".to_owned())),
         Err(e) => Some(Err(e)),
     })
 }
@@ -100,10 +100,10 @@ fn cut(files: &[TextFile], cuts: Cuts) -> impl Iterator<Item = Result<String>> +
 fn tokenizer_of(
     files: &[TextFile],
     (cuts, stage): (Cuts, Stage),
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
     make: impl FnOnce(&mut (dyn Iterator<Item = String> + Send)) -> Result<Tokenizer>,
 ) -> Result<Tokenizer> {
-    let mut watcher = Watcher::new(watch, stage, files.iter().map(|file| file.bytes).sum());
+    let mut watcher = DataWatcher::new(watch, stage, files.iter().map(|file| file.bytes).sum());
     let mut failed = None;
     let mut blocks = cut(files, cuts).map_while(|block| {
         let block = block.and_then(|text| watcher.read(text.len() as u64).map(|()| text));
@@ -119,11 +119,11 @@ fn tokens(
     files: &[TextFile],
     tokenizer: &Tokenizer,
     cache: Option<&TokenCache>,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
 ) -> Result<Tokens> {
     let Some(cache) = cache else { return in_memory(files, tokenizer, watch) };
     let key = key(files, tokenizer)?;
-    if let Some(found) = cache.open(&key, &mut Watcher::new(watch, Stage::Cached, 0))? {
+    if let Some(found) = cache.open(&key, &mut DataWatcher::new(watch, Stage::Cached, 0))? {
         return Ok(found);
     }
     match through_cache(files, tokenizer, cache, &key, watch) {
@@ -133,7 +133,7 @@ fn tokens(
             tracing::warn!("{}; keeping the tokens in memory instead", token_cache::failed(cache, &error));
         }
         Ok(()) => {
-            if let Some(found) = cache.open(&key, &mut Watcher::new(watch, Stage::Cached, 0))? {
+            if let Some(found) = cache.open(&key, &mut DataWatcher::new(watch, Stage::Cached, 0))? {
                 return Ok(found);
             }
         }
@@ -151,7 +151,7 @@ fn key(files: &[TextFile], tokenizer: &Tokenizer) -> Result<String> {
     Ok(token_cache::key(&parts))
 }
 
-fn in_memory(files: &[TextFile], tokenizer: &Tokenizer, watch: &mut Watch<'_>) -> Result<Tokens> {
+fn in_memory(files: &[TextFile], tokenizer: &Tokenizer, watch: &mut DataWatch<'_>) -> Result<Tokens> {
     let other = |failed| match failed {
         Failed::Other(error) => error,
         Failed::Cache(error) => Error::internal(format!("memory: {error}")),
@@ -196,7 +196,7 @@ fn through_cache(
     tokenizer: &Tokenizer,
     cache: &TokenCache,
     key: &str,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
 ) -> Result<(), Failed> {
     let first: String = files[0].path().display().to_string().chars().take(500).collect();
     let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
@@ -210,23 +210,23 @@ fn through_cache(
 fn encode(
     files: &[TextFile],
     tokenizer: &Tokenizer,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
     mut take: impl FnMut(&[u32]) -> std::io::Result<()>,
 ) -> Result<(), Failed> {
     let total = files.iter().map(|file| file.bytes).sum();
-    let mut watcher = Watcher::new(watch, Stage::Tokenizing, total);
+    let mut watcher = DataWatcher::new(watch, Stage::Tokenizing, total);
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let mut pieces = Pieces::new(files, tokenizer.cuts());
     let mut round = Vec::new();
     loop {
         let mut bytes = 0;
         round.clear();
-        while bytes < SHARE * workers
+        while bytes < BYTES_PER_REPORT * workers
             && let Some(piece) = pieces.next()
         {
             let piece = piece?;
             // An empty piece also has a cost.
-            bytes += 64 + if let Piece::Text { text, .. } = &piece { text.len() } else { 0 };
+            bytes += 64 + if let TextPiece::Text { text, .. } = &piece { text.len() } else { 0 };
             round.push(piece);
         }
         if round.is_empty() {
@@ -243,12 +243,12 @@ fn encode(
 }
 
 /// Returns the ids of each piece.
-fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Result<Vec<Result<Vec<u32>>>> {
-    let one = |piece: &Piece| match (piece, tokenizer.eos()) {
-        (Piece::Text { text, .. }, _) => tokenizer.encode_piece(text),
-        (Piece::Between { .. }, Some(eos)) => Ok(vec![eos]),
-        (Piece::Between { ends_line: true }, None) => Ok(Vec::new()),
-        (Piece::Between { ends_line: false }, None) => tokenizer.encode_piece("\n"),
+fn encode_round(round: &[TextPiece], tokenizer: &Tokenizer, workers: usize) -> Result<Vec<Result<Vec<u32>>>> {
+    let one = |piece: &TextPiece| match (piece, tokenizer.eos()) {
+        (TextPiece::Text { text, .. }, _) => tokenizer.encode_piece(text),
+        (TextPiece::Between { .. }, Some(eos)) => Ok(vec![eos]),
+        (TextPiece::Between { ends_line: true }, None) => Ok(Vec::new()),
+        (TextPiece::Between { ends_line: false }, None) => tokenizer.encode_piece("\n"),
     };
     let slots: Vec<OnceLock<Result<Vec<u32>>>> = round.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
@@ -274,14 +274,14 @@ fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Resul
 }
 
 /// Converts the error of a piece into one of its file, with positions counted from the beginning of the file.
-fn named(error: Error, piece: &Piece, files: &[TextFile], tokenizer: &Tokenizer) -> Error {
+fn named(error: Error, piece: &TextPiece, files: &[TextFile], tokenizer: &Tokenizer) -> Error {
     // An unknown character cannot be the line break between files: the tokenizer knows it, or the error is in a file.
-    let Piece::Text { file, .. } = piece else { return error };
+    let TextPiece::Text { file, .. } = piece else { return error };
     let of = &files[*file];
     let blocks =
         Pieces::new(std::slice::from_ref(of), Cuts::Anywhere).map_while(|piece| match piece.ok()? {
-            Piece::Text { text, .. } => Some(text),
-            Piece::Between { .. } => None,
+            TextPiece::Text { text, .. } => Some(text),
+            TextPiece::Between { .. } => None,
         });
     tokenizer.first_unknown(blocks).unwrap_or(error).context(of.path().display())
 }

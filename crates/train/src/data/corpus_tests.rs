@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-fn open(files: &[(&str, &str)]) -> (tempfile::TempDir, Source) {
+fn open(files: &[(&str, &str)]) -> (tempfile::TempDir, DataSource) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(dir.path().join(name), text).unwrap();
     }
-    let source = Source::open(&[dir.path()]).unwrap();
+    let source = DataSource::open(&[dir.path()]).unwrap();
     (dir, source)
 }
 
@@ -74,8 +74,8 @@ fn pieces_give_the_ids_of_the_whole() {
         let whole =
             [tokenizer.encode(&text).unwrap(), between, tokenizer.encode(&text.replace('\n', " ")).unwrap()];
         let mut seen = Vec::new();
-        let files = Source::Text { files: source.files().to_vec(), val: 0 };
-        let corpus = files.into_corpus_with(Some(&tokenizer), None, &mut |p: &super::super::Progress| {
+        let files = DataSource::Text { files: source.files().to_vec(), val: 0 };
+        let corpus = files.into_corpus_with(Some(&tokenizer), None, &mut |p: &super::super::DataProgress| {
             seen.push(*p);
             true
         });
@@ -97,7 +97,7 @@ fn the_second_run_finds_the_tokens_and_changed_text_does_not() {
         let (_dir, source) = open(&[("a", text)]);
         let mut stages = Vec::new();
         let corpus =
-            source.into_corpus_with(Some(tokenizer), Some(&cache), &mut |p: &super::super::Progress| {
+            source.into_corpus_with(Some(tokenizer), Some(&cache), &mut |p: &super::super::DataProgress| {
                 stages.push(p.stage);
                 true
             });
@@ -128,7 +128,7 @@ fn a_torn_or_damaged_cache_is_found_and_rebuilt() {
     let files = source.files().to_vec();
     let run = || {
         let mut again = false;
-        let corpus = Source::Text { files: files.clone(), val: 0 }.into_corpus_with(
+        let corpus = DataSource::Text { files: files.clone(), val: 0 }.into_corpus_with(
             Some(&tokenizer),
             Some(&cache),
             &mut |p| {

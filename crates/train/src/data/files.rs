@@ -8,7 +8,7 @@ use std::{
 
 /// A file found through `--data`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     pub path: PathBuf,
     /// Whether the user named it explicitly. A problem with a named file is an error; other files are skipped.
     pub named: bool,
@@ -19,7 +19,7 @@ pub(super) struct Found {
 /// Result of the expansion.
 #[derive(Debug, Default)]
 pub(super) struct All {
-    pub files: Vec<Found>,
+    pub files: Vec<FoundFile>,
     /// Entries that are neither files nor folders: path and kind.
     pub special: Vec<(PathBuf, &'static str)>,
     /// Duplicate paths of files: the path, and the path by which the file is read.
@@ -47,7 +47,7 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
             }
             Ok(meta) if meta.is_file() => {
                 let root = spec.parent().unwrap_or(Path::new("")).to_owned();
-                all.files.push(Found { path: spec.to_owned(), named: true, root });
+                all.files.push(FoundFile { path: spec.to_owned(), named: true, root });
             }
             Ok(meta) => return Err(not_a_file(spec, special(meta.file_type()))),
             Err(_) if pattern.contains(['*', '?', '[']) => all.matches(&pattern)?,
@@ -60,8 +60,11 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
             Err(e) => return Err(Error::io("reading", spec, &e)),
         }
         if all.files.len() == before {
-            let what =
-                if spec.is_dir() { "the folder has no file to read" } else { "the pattern matches no file" };
+            let what = if spec.is_dir() {
+                "the folder does not have a file to read"
+            } else {
+                "the pattern matches no file"
+            };
             return Err(Error::format(format!(
                 "{}: {what}; hidden files, build folders, earlier run folders and anything that is not a regular file are skipped",
                 spec.display()
@@ -123,7 +126,7 @@ impl All {
             let Some(identity) = identity(&file.path) else { continue };
             let kept = seen.entry(identity).or_insert(at);
             // Named files come before others, and the file itself before links to it.
-            let rank = |file: &Found| {
+            let rank = |file: &FoundFile| {
                 (file.named, std::path::absolute(&file.path).ok() == fs::canonicalize(&file.path).ok())
             };
             if rank(file) > rank(&self.files[*kept]) {
@@ -144,7 +147,7 @@ impl All {
     fn meet(&mut self, path: PathBuf) {
         match fs::metadata(&path) {
             Ok(meta) if meta.is_file() => {
-                self.files.push(Found { path, named: false, root: self.root.clone() });
+                self.files.push(FoundFile { path, named: false, root: self.root.clone() });
             }
             Ok(meta) if !meta.is_dir() => self.special.push((path, special(meta.file_type()))),
             _ => {}
@@ -218,7 +221,7 @@ impl All {
                     self.expand(dir, rest, bare)?;
                 }
                 for (_, name, kind) in entries(dir).unwrap_or_default() {
-                    // As in a shell, symbolic links are not followed: they may form cycles.
+                    // Symbolic links are not followed, like in a shell: they may form cycles.
                     if kind.is_dir() && !name.starts_with('.') {
                         self.expand(&child(&name), parts, false)?;
                     } else if rest.is_empty() && !name.starts_with('.') {
@@ -383,7 +386,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         for (spec, part) in [
-            (root.to_owned(), "the folder has no file"),
+            (root.to_owned(), "the folder does not have a file"),
             (root.join("*.txt"), "the pattern matches no file"),
             (root.join("a.txt"), "no such file; --data takes files"),
             (root.join("a[.txt"), "invalid pattern"),

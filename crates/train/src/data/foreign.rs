@@ -1,13 +1,13 @@
 //! Ids in files of other programs: NumPy arrays, Megatron datasets, and shards whose ids do not have 16 bits.
 
-use super::files::Found;
+use super::files::FoundFile;
 use netcl_device::{Error, Result};
 use serde_json::{Map, Value};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Number of ids from which their width can be judged.
-const JUDGED: usize = 16;
+const MIN_IDS_FOR_WIDTH: usize = 16;
 /// High halves of 32-bit ids are below this: no vocabulary has more than two million tokens.
 const HIGH: u16 = 32;
 
@@ -27,7 +27,7 @@ pub(super) struct Array {
 /// # Errors
 /// `Format` if a folder holds a collection of shards whose index is a text file, from litdata (litgpt), MosaicML's streaming, or Hugging Face
 /// datasets.
-pub(super) fn no_collection(files: &[Found], anyway: bool) -> Result<()> {
+pub(super) fn no_collection(files: &[FoundFile], anyway: bool) -> Result<()> {
     if anyway {
         return Ok(());
     }
@@ -179,11 +179,13 @@ pub(super) fn other_than_u16(blocks: &[Vec<u8>]) -> Option<String> {
         whole.map(move |group| u16::from_le_bytes(group[part]))
     };
     let bytes = || blocks.iter().flatten();
-    if bytes().count() >= 2 * JUDGED && bytes().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\r' | b'\t')) {
+    if bytes().count() >= 2 * MIN_IDS_FOR_WIDTH
+        && bytes().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\r' | b'\t'))
+    {
         return Some("the file contains text: use another extension than .bin, as in text.txt".into());
     }
     let count = halves(0, 2).count();
-    if count < JUDGED {
+    if count < MIN_IDS_FOR_WIDTH {
         return None;
     }
     let zero = |part, of| halves(part, of).all(|half| half == 0);

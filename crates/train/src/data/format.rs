@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 /// Field names of training data and the format that they imply. The first row whose fields are all present applies.
-const KNOWN: [(&[&str], &str); 16] = [
+const FORMAT_FIELDS: [(&[&str], &str); 16] = [
     (&["messages"], "chat messages"),
     (&["conversations"], "ShareGPT conversations"),
     (&["conversation"], "conversations"),
@@ -23,7 +23,7 @@ const KNOWN: [(&[&str], &str); 16] = [
     (&["input_ids"], "records with token ids"),
 ];
 /// Fields named in a message.
-const NAMED: usize = 6;
+const MAX_NAMED_FIELDS: usize = 6;
 
 /// Advice for data in an unsupported format.
 pub(super) const ADVICE: &str = "Write the text to .txt files, or its tokens to .bin or .npy shards";
@@ -186,7 +186,7 @@ fn array(text: &str, by_name: bool) -> Option<Records> {
 /// Returns the format that the fields of a record imply.
 fn known_of(record: &Map<String, Value>) -> Option<String> {
     let has = |field: &&str| record.keys().any(|key| key.eq_ignore_ascii_case(field));
-    KNOWN.iter().find(|(fields, _)| fields.iter().all(has)).map(|(_, what)| (*what).to_owned())
+    FORMAT_FIELDS.iter().find(|(fields, _)| fields.iter().all(has)).map(|(_, what)| (*what).to_owned())
 }
 
 fn fields_of(record: &Map<String, Value>) -> String {
@@ -195,11 +195,11 @@ fn fields_of(record: &Map<String, Value>) -> String {
 
 fn in_words<'a>(fields: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = fields.collect();
-    let more = if all.len() > NAMED { ", …" } else { "" };
+    let more = if all.len() > MAX_NAMED_FIELDS { ", …" } else { "" };
     match all.as_slice() {
         [] => "records without fields".to_owned(),
         [one] => format!("records with the field {one}"),
-        _ => format!("records with the fields {}{more}", all[..all.len().min(NAMED)].join(", ")),
+        _ => format!("records with the fields {}{more}", all[..all.len().min(MAX_NAMED_FIELDS)].join(", ")),
     }
 }
 
@@ -216,7 +216,7 @@ fn table(text: &str, ending: &str) -> Records {
     let columns: Vec<&str> = first.split(separator).map(|c| c.trim().trim_matches('"')).collect();
     let record: Map<String, Value> = columns.iter().map(|c| ((*c).to_owned(), Value::Null)).collect();
     let known = known_of(&record);
-    let shown = columns[..columns.len().min(NAMED)].join(", ");
+    let shown = columns[..columns.len().min(MAX_NAMED_FIELDS)].join(", ");
     let shown: String = shown.chars().take(80).collect();
     Records {
         what: format!("a table ({}) with the columns {shown}", ending.to_ascii_uppercase()),

@@ -6,7 +6,7 @@ use netcl_device::{Error, Result, human};
 use std::path::{Path, PathBuf};
 
 /// Number of files listed in a message; others are counted.
-const NAMED: usize = 8;
+const MAX_NAMED_FILES: usize = 8;
 
 /// Skipped files, by reason.
 #[derive(Default)]
@@ -159,7 +159,7 @@ pub(super) fn count(files: usize) -> String {
 
 /// Formats the first entries of a list for messages.
 pub(super) fn some(all: impl ExactSizeIterator<Item = String>) -> String {
-    let more = all.len().saturating_sub(NAMED);
-    let names = all.take(NAMED).collect::<Vec<_>>().join(", ");
+    let more = all.len().saturating_sub(MAX_NAMED_FILES);
+    let names = all.take(MAX_NAMED_FILES).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{names} and {more} more (RUST_LOG=debug lists all)") } else { names }
 }

@@ -1,7 +1,7 @@
 //! Training data: from `--data` to batches of token ids.
 //!
-//! [`Source::open`] finds the files. [`Source::into_corpus`] encodes text ([`TokenCache`] caches the tokens). [`split`] splits off the validation
-//! part. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
+//! [`DataSource::open`] finds the files. [`DataSource::into_corpus`] encodes text ([`TokenCache`] caches the tokens). [`split`] splits off the
+//! validation part. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
 
 mod corpus;
 mod encoding;
@@ -31,10 +31,10 @@ pub use loader::{Batch, Eval, Loader};
 pub use netcl_model::checkpoint::Position;
 pub use prefetch::Prefetch;
 pub(crate) use prefetch::ahead;
-pub use progress::{Progress, Stage, Watch};
-pub(crate) use progress::{Watcher, done};
+pub use progress::{DataProgress, DataWatch, Stage};
+pub(crate) use progress::{DataWatcher, done};
 pub use record::{DATA_FILE, DataRecord};
-pub use source::{Reading, Source};
+pub use source::{DataSource, Reading};
 pub use split::{Splits, split};
 pub use strided::{Scored, Strided};
 pub use text::TextFile;

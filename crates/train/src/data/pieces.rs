@@ -8,11 +8,11 @@ use std::path::Path;
 /// Memory for encoding per byte of text: the merge state of each character, and the result of the library.
 const WHOLE_COST: u64 = 110;
 /// Text without a possible cut is checked against the available memory from this size on.
-const LARGE: usize = 8 << 20;
+const LARGE_TEXT_BYTES: usize = 8 << 20;
 
 /// An element of the sequence of pieces.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum TextPiece {
     /// Text of the file with this index.
     Text { file: usize, text: String },
     /// Boundary between two files, and whether the first one ended with a line break.
@@ -60,12 +60,12 @@ impl<'a> Pieces<'a> {
         self.before + self.reader.as_ref().map_or(0, |reader| reader.read)
     }
 
-    fn step(&mut self) -> Result<Option<Piece>> {
+    fn step(&mut self) -> Result<Option<TextPiece>> {
         loop {
             let Some(file) = self.files.get(self.at) else { return Ok(None) };
             let Some(reader) = &mut self.reader else {
                 if std::mem::take(&mut self.between) {
-                    return Ok(Some(Piece::Between { ends_line: self.ends_line }));
+                    return Ok(Some(TextPiece::Between { ends_line: self.ends_line }));
                 }
                 self.reader = Some(file.read()?);
                 continue;
@@ -83,10 +83,10 @@ impl<'a> Pieces<'a> {
                     let text = rest[..cut.end].to_owned();
                     (self.start, self.searched) = (self.start + cut.next, 0);
                     self.ends_line = text.ends_with('\n');
-                    return Ok(Some(Piece::Text { file: self.at, text }));
+                    return Ok(Some(TextPiece::Text { file: self.at, text }));
                 }
                 Err(searched) => {
-                    if rest.len() > LARGE && !self.weighed {
+                    if rest.len() > LARGE_TEXT_BYTES && !self.weighed {
                         let bytes = rest.len() as u64 + file.bytes.saturating_sub(reader.read);
                         fits(file.path(), bytes, available_memory())?;
                         self.weighed = true;
@@ -120,7 +120,7 @@ fn fits(path: &Path, bytes: u64, available: Option<u64>) -> Result<()> {
 }
 
 impl Iterator for Pieces<'_> {
-    type Item = Result<Piece>;
+    type Item = Result<TextPiece>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let piece = self.step().transpose();

@@ -38,7 +38,7 @@ impl Stage {
 
 /// State of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct DataProgress {
     /// Current stage.
     pub stage: Stage,
     /// Bytes processed.
@@ -50,17 +50,17 @@ pub struct Progress {
 }
 
 /// Callback that receives the progress and returns whether to continue.
-pub type Watch<'a> = dyn FnMut(&Progress) -> bool + Send + 'a;
+pub type DataWatch<'a> = dyn FnMut(&DataProgress) -> bool + Send + 'a;
 
-/// Counters for a [`Watch`].
-pub(crate) struct Watcher<'a> {
-    watch: &'a mut Watch<'a>,
-    pub state: Progress,
+/// Counters for a [`DataWatch`].
+pub(crate) struct DataWatcher<'a> {
+    watch: &'a mut DataWatch<'a>,
+    pub state: DataProgress,
 }
 
-impl<'a> Watcher<'a> {
-    pub fn new(watch: &'a mut Watch<'a>, stage: Stage, total: u64) -> Self {
-        Self { watch, state: Progress { stage, done: 0, total, tokens: 0 } }
+impl<'a> DataWatcher<'a> {
+    pub fn new(watch: &'a mut DataWatch<'a>, stage: Stage, total: u64) -> Self {
+        Self { watch, state: DataProgress { stage, done: 0, total, tokens: 0 } }
     }
 
     /// Reports the number of compiled programs; returns whether to continue.
@@ -90,6 +90,6 @@ impl<'a> Watcher<'a> {
 }
 
 /// Reports that everything was read, before anything is written; returns an error if the callback returns false.
-pub(crate) fn done(watch: &mut Watch<'_>) -> Result<()> {
-    Watcher::new(watch, Stage::Done, 0).tell()
+pub(crate) fn done(watch: &mut DataWatch<'_>) -> Result<()> {
+    DataWatcher::new(watch, Stage::Done, 0).tell()
 }

@@ -1,6 +1,6 @@
 //! Record of the training data in checkpoints: a resumed run detects files that changed.
 
-use super::{Source, id_file::IdFile, id_file::read_at};
+use super::{DataSource, id_file::IdFile, id_file::read_at};
 use netcl_device::{Error, Result, counted, human};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const BLOCK: u64 = 64 << 10;
 const PLACES: u64 = 16;
 
 /// Number of files listed in a message; others are counted.
-const NAMED: usize = 8;
+const MAX_NAMED_FILES: usize = 8;
 
 /// The files of `--data`, in training order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Written {
     }
 }
 
-impl Source {
+impl DataSource {
     /// Records the present state of the data. Token shards, which may have hundreds of gigabytes, are represented by 16 blocks each.
     ///
     /// # Errors
@@ -237,8 +237,12 @@ fn same_split(then: bool, now: bool) -> Result<()> {
 
 /// Formats the first entries of a list for messages.
 fn some(all: &[String]) -> String {
-    let names = all[..all.len().min(NAMED)].join(", ");
-    if all.len() > NAMED { format!("{names} and {} more", all.len() - NAMED) } else { names }
+    let names = all[..all.len().min(MAX_NAMED_FILES)].join(", ");
+    if all.len() > MAX_NAMED_FILES {
+        format!("{names} and {} more", all.len() - MAX_NAMED_FILES)
+    } else {
+        names
+    }
 }
 
 /// Returns whether a file begins with the earlier content of another.
@@ -252,7 +256,7 @@ mod tests {
     use std::fs;
 
     fn record(specs: &[PathBuf]) -> DataRecord {
-        Source::open(specs).unwrap().record().unwrap()
+        DataSource::open(specs).unwrap().record().unwrap()
     }
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -1,6 +1,6 @@
 //! Parts of data by the names of files and folders: `train.txt` and `val.txt`, `train/` and `validation/`, `wiki.train.tokens`.
 
-use super::files::Found;
+use super::files::FoundFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -59,14 +59,14 @@ type Place = (PathBuf, String, bool);
 /// The files of each part.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    pub train: Vec<Found>,
-    pub val: Vec<Found>,
+    pub train: Vec<FoundFile>,
+    pub val: Vec<FoundFile>,
     /// Files next to the parts that belong to none, and test parts if there is a validation part.
     pub left_out: Vec<PathBuf>,
 }
 
 /// Divides text files by their names. A name counts if a training part is next to another part.
-pub(super) fn divide(files: Vec<Found>) -> Parts {
+pub(super) fn divide(files: Vec<FoundFile>) -> Parts {
     let places: Vec<Vec<(Place, Role)>> = files.iter().map(places).collect();
     let mut groups: BTreeMap<&Place, (Vec<Role>, bool)> = BTreeMap::new();
     for (file, places) in files.iter().zip(&places) {
@@ -110,8 +110,8 @@ pub(super) fn divide(files: Vec<Found>) -> Parts {
 }
 
 /// Handles data without a training part by name: a file or folder `val` next to others is the validation part.
-fn lone(files: Vec<Found>) -> Parts {
-    let is_val = |file: &Found| {
+fn lone(files: Vec<FoundFile>) -> Parts {
+    let is_val = |file: &FoundFile| {
         let word = |name: &str| matches!(name.to_ascii_lowercase().as_str(), "val" | "valid" | "validation");
         let inner = file.path.strip_prefix(&file.root).unwrap_or(&file.path);
         let stem = inner.file_stem().is_some_and(|stem| word(&stem.to_string_lossy()));
@@ -135,7 +135,7 @@ fn is_data(path: &Path) -> bool {
 }
 
 /// Returns the places in which a file may belong to a part, the outermost first.
-fn places(file: &Found) -> Vec<(Place, Role)> {
+fn places(file: &FoundFile) -> Vec<(Place, Role)> {
     let mut all = Vec::new();
     let mut add = |at: PathBuf, name: &str, folder: bool| {
         if let Some((role, rest)) = Role::of_name(name) {
@@ -171,13 +171,14 @@ fn name_of(folder: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn found(root: &str, names: &[&str]) -> Vec<Found> {
-        let one = |name: &&str| Found { path: Path::new(root).join(name), named: false, root: root.into() };
+    fn found(root: &str, names: &[&str]) -> Vec<FoundFile> {
+        let one =
+            |name: &&str| FoundFile { path: Path::new(root).join(name), named: false, root: root.into() };
         names.iter().map(one).collect()
     }
 
     fn shown(parts: &Parts) -> [String; 3] {
-        let names = |files: &[Found]| {
+        let names = |files: &[FoundFile]| {
             files.iter().map(|f| f.path.display().to_string()).collect::<Vec<_>>().join(" ")
         };
         let out: Vec<_> = parts.left_out.iter().map(|path| path.display().to_string()).collect();
@@ -238,7 +239,7 @@ mod tests {
     fn what_is_named_apart_belongs_together() {
         let both = [found("x/train", &["a.txt"]), found("y/val", &["a.txt"])].concat();
         assert_eq!(shown(&divide(both)), ["x/train/a.txt", "y/val/a.txt", ""].map(String::from));
-        let named = |path: &str| Found {
+        let named = |path: &str| FoundFile {
             path: path.into(),
             named: true,
             root: Path::new(path).parent().unwrap().into(),

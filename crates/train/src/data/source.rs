@@ -1,9 +1,9 @@
 //! Resolves `--data` to text files or token shards, both with their validation part if names indicate it.
 
 use super::encoding::TextEncoding;
-use super::files::{All, Found};
+use super::files::{All, FoundFile};
 use super::left_out::{LeftOut, count, some};
-use super::progress::{Stage, Watch, Watcher};
+use super::progress::{DataWatch, DataWatcher, Stage};
 use super::role::{self, Role};
 use super::text::{NotText, TextFile};
 use super::{Tokens, files, foreign, shard};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Training data before it is encoded.
 #[derive(Debug)]
-pub enum Source {
+pub enum DataSource {
     /// Text files, ordered by path.
     Text {
         /// Files of the training part, then files of the validation part.
@@ -38,7 +38,7 @@ pub struct Reading {
     pub as_text: bool,
 }
 
-impl Source {
+impl DataSource {
     /// Opens files, folders and patterns. Files named `*.bin` and `*.npy` are token shards, all others text. A folder is read as shards if a name in
     /// it contains `train` or `val`, or if it contains only shards. Otherwise its text files are read, and binary files, hidden files and build
     /// products are skipped. Files and folders named `train` and `val` (or their names in other programs) are the training and the validation part.
@@ -51,7 +51,7 @@ impl Source {
     }
 
     /// Does the same, with options and a progress callback. Skipped files are listed in a message.
-    pub fn open_with(specs: &[impl AsRef<Path>], how: Reading, watch: &mut Watch<'_>) -> Result<Self> {
+    pub fn open_with(specs: &[impl AsRef<Path>], how: Reading, watch: &mut DataWatch<'_>) -> Result<Self> {
         if specs.is_empty() {
             return Err(Error::format("no data given; name a file, a folder or a pattern with --data"));
         }
@@ -70,7 +70,7 @@ impl Source {
         // The index of a Megatron dataset belongs to its shard.
         let indices: Vec<PathBuf> = shards.iter().filter_map(|found| shard::index_of(&found.path)).collect();
         others.retain(|found| !indices.contains(&found.path));
-        let role = |found: &Found| Role::of_shard(&found.path);
+        let role = |found: &FoundFile| Role::of_shard(&found.path);
         let named_role = shards.iter().any(|shard| shard.named || role(shard).is_some());
         if !shards.is_empty() && (named_role || others.is_empty()) {
             if let Some(text) = others.iter().find(|file| file.named) {
@@ -127,8 +127,8 @@ impl Source {
 
     /// Sorts shards by path and divides them by name. If some names contain `train`, shards that belong to neither part are left out.
     /// Without validation shards, test shards are the validation part.
-    fn from_shards(shards: &[Found], others: &[Found]) -> Result<Self> {
-        let role = |found: &Found| Role::of_shard(&found.path);
+    fn from_shards(shards: &[FoundFile], others: &[FoundFile]) -> Result<Self> {
+        let role = |found: &FoundFile| Role::of_shard(&found.path);
         let some_train = shards.iter().any(|shard| role(shard) == Some(Role::Train));
         let some_val = shards.iter().any(|shard| role(shard) == Some(Role::Val));
         let (mut train, mut val) = (Tokens::default(), Tokens::default());
@@ -156,13 +156,13 @@ impl Source {
 
 /// Selects the text files.
 fn look_through(
-    found: &[Found],
+    found: &[FoundFile],
     how: Reading,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
     left_out: &mut LeftOut,
 ) -> Result<Vec<TextFile>> {
-    let size = |found: &Found| std::fs::metadata(&found.path).map_or(0, |meta| meta.len());
-    let mut watcher = Watcher::new(watch, Stage::Reading, found.iter().map(size).sum());
+    let size = |found: &FoundFile| std::fs::metadata(&found.path).map_or(0, |meta| meta.len());
+    let mut watcher = DataWatcher::new(watch, Stage::Reading, found.iter().map(size).sum());
     let mut texts = Vec::new();
     for file in found {
         let path = file.path.clone();

@@ -12,7 +12,7 @@ fn dir(files: &[(&str, &[u8])]) -> tempfile::TempDir {
 }
 
 fn message(specs: &[impl AsRef<Path>]) -> String {
-    Source::open(specs).unwrap_err().to_string()
+    DataSource::open(specs).unwrap_err().to_string()
 }
 
 fn encoded(name: &str) -> Reading {
@@ -27,7 +27,7 @@ fn text(file: &TextFile) -> String {
     text
 }
 
-fn texts(source: &Source) -> Vec<String> {
+fn texts(source: &DataSource) -> Vec<String> {
     source.files().iter().map(text).collect()
 }
 
@@ -54,7 +54,7 @@ fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     for part in ["2 files skipped", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"] {
         assert!(words.contains(part), "{words}");
     }
-    let named = |name| Source::open_with(&[dir.path()], encoded(name), &mut |_| true);
+    let named = |name| DataSource::open_with(&[dir.path()], encoded(name), &mut |_| true);
     assert_eq!(texts(&named("cp1251").unwrap()), ["für", "Привет, мир", "Привет, мир"]);
     assert_eq!(texts(&named("latin1").unwrap())[1], "Ïðèâåò, ìèð");
     assert_eq!(texts(&named("utf-8").unwrap()), ["für"]);
@@ -74,12 +74,12 @@ fn utf16_is_read_by_its_mark_and_without_one_by_its_name() {
         ("le.txt", &utf16(&marked, false)),
         ("utf8.txt", marked.as_bytes()),
     ]);
-    assert!(texts(&Source::open(&[dir.path()]).unwrap()).iter().all(|text| *text == whole));
+    assert!(texts(&DataSource::open(&[dir.path()]).unwrap()).iter().all(|text| *text == whole));
     let bare = dir.path().join("bare.txt");
     fs::write(&bare, utf16("plain words\n", false)).unwrap();
     let unmarked = message(&[&bare]);
     assert!(unmarked.contains("looks like UTF-16") && unmarked.contains("--encoding utf-16le"), "{unmarked}");
-    let named = Source::open_with(&[&bare], encoded("utf-16le"), &mut |_| true);
+    let named = DataSource::open_with(&[&bare], encoded("utf-16le"), &mut |_| true);
     assert_eq!(texts(&named.unwrap()), ["plain words\n"]);
     // A lone surrogate, and half a unit at the end.
     for wrong in [&[0xff, 0xfe, b'a', 0, 0, 0xd8, b'b', 0][..], &[0xff, 0xfe, b'a', 0, b'b']] {
@@ -99,7 +99,7 @@ fn folders_skip_what_is_no_text() {
         ("d", b""),
         ("e", b"x\0y"),
     ]);
-    assert_eq!(texts(&Source::open(&[dir.path()]).unwrap()), ["ä", "b"]);
+    assert_eq!(texts(&DataSource::open(&[dir.path()]).unwrap()), ["ä", "b"]);
 }
 
 #[test]
@@ -131,10 +131,12 @@ fn shards_are_split_by_name() {
         ("prepare.py", b"text"),
         ("other.bin", &[7, 0]),
     ]);
-    let Source::Shards { train, val } = Source::open(&[dir.path()]).unwrap() else { panic!("not shards") };
+    let DataSource::Shards { train, val } = DataSource::open(&[dir.path()]).unwrap() else {
+        panic!("not shards")
+    };
     assert_eq!((train.to_vec().unwrap(), val.unwrap().to_vec().unwrap()), (vec![1, 2], vec![9]));
-    let only_val = Source::open(&[dir.path().join("fineweb_val_000000.bin")]).unwrap();
-    assert!(matches!(only_val, Source::Shards { train, val: None } if train.to_vec().unwrap() == [9]));
+    let only_val = DataSource::open(&[dir.path().join("fineweb_val_000000.bin")]).unwrap();
+    assert!(matches!(only_val, DataSource::Shards { train, val: None } if train.to_vec().unwrap() == [9]));
     let mixed = message(&[dir.path().join("other.bin"), dir.path().join("prepare.py")]);
     assert!(mixed.contains("mixes token shards") && mixed.contains("prepare.py"), "{mixed}");
 }
@@ -142,9 +144,11 @@ fn shards_are_split_by_name() {
 #[test]
 fn a_folder_of_text_may_hold_other_bin_files() {
     let dir = dir(&[("a.txt", b"text"), ("firmware.bin", &[1, 0])]);
-    assert_eq!(texts(&Source::open(&[dir.path()]).unwrap()), ["text"]);
+    assert_eq!(texts(&DataSource::open(&[dir.path()]).unwrap()), ["text"]);
     fs::write(dir.path().join("a.txt"), b"\0").unwrap();
-    assert!(matches!(Source::open(&[dir.path()]).unwrap(), Source::Shards { train, .. } if train.len() == 1));
+    assert!(
+        matches!(DataSource::open(&[dir.path()]).unwrap(), DataSource::Shards { train, .. } if train.len() == 1)
+    );
 }
 
 fn names(files: &[TextFile]) -> Vec<String> {
@@ -155,18 +159,18 @@ fn names(files: &[TextFile]) -> Vec<String> {
 #[test]
 fn train_and_val_by_name_are_the_two_parts() {
     let dir = dir(&[("README.md", b"about"), ("test.txt", b"c"), ("train.txt", b"a"), ("val.txt", b"b")]);
-    let source = Source::open(&[dir.path()]).unwrap();
+    let source = DataSource::open(&[dir.path()]).unwrap();
     let (train, val) = source.parts();
     assert_eq!((names(train), names(val)), (vec!["train.txt".to_owned()], vec!["val.txt".to_owned()]));
     let named = ["val.txt", "train.txt"].map(|name| dir.path().join(name));
-    assert_eq!(names(Source::open(&named).unwrap().parts().1), ["val.txt"]);
-    assert!(Source::open(&named[..1]).unwrap().parts().1.is_empty());
+    assert_eq!(names(DataSource::open(&named).unwrap().parts().1), ["val.txt"]);
+    assert!(DataSource::open(&named[..1]).unwrap().parts().1.is_empty());
     for folder in ["train", "validation"] {
         fs::create_dir(dir.path().join(folder)).unwrap();
         fs::write(dir.path().join(folder).join("1.txt"), folder).unwrap();
     }
     let folders = ["train", "validation"].map(|name| dir.path().join(name));
-    let source = Source::open(&folders).unwrap();
+    let source = DataSource::open(&folders).unwrap();
     let tokenizer = source.char_tokenizer(&mut |_| true).unwrap();
     let corpus = source.into_corpus(Some(&tokenizer)).unwrap();
     let text = |tokens: &Tokens| tokenizer.decode(&tokens.to_vec().unwrap()).unwrap();
@@ -190,7 +194,7 @@ fn records_are_refused_by_their_format_and_read_as_text_on_request() {
             let message = message(&[&spec]);
             assert!(message.contains(part) && message.contains("--as-text"), "{name}: {message}");
             let how = Reading { as_text: true, ..Reading::default() };
-            assert!(!Source::open_with(&[&spec], how, &mut |_| true).unwrap().files().is_empty());
+            assert!(!DataSource::open_with(&[&spec], how, &mut |_| true).unwrap().files().is_empty());
         }
     }
     // Other records are refused if the file is named or is most of the text.
@@ -202,9 +206,9 @@ fn records_are_refused_by_their_format_and_read_as_text_on_request() {
     let message = message(&[dir.path().join("grid.csv")]);
     assert!(message.contains("columns x, y"), "{message}");
     fs::remove_file(dir.path().join("log.jsonl")).unwrap();
-    assert_eq!(Source::open(&[dir.path()]).unwrap().files().len(), 2);
+    assert_eq!(DataSource::open(&[dir.path()]).unwrap().files().len(), 2);
     fs::write(dir.path().join("a.txt"), "a").unwrap();
-    assert!(Source::open(&[dir.path()]).is_err());
+    assert!(DataSource::open(&[dir.path()]).is_err());
 }
 
 /// Formerly only the readme or the index in the same folder was used for training.
@@ -226,7 +230,7 @@ fn data_in_a_format_that_is_not_read_is_named() {
         }
         // If there is much more text, netcl only warns.
         fs::write(dir.path().join("book.txt"), "word ".repeat(2000)).unwrap();
-        assert_eq!(Source::open(&[dir.path()]).unwrap().files().len(), 2);
+        assert_eq!(DataSource::open(&[dir.path()]).unwrap().files().len(), 2);
     }
     let index =
         br#"{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"data_format": ["no_header_tensor:16"]}}"#;
@@ -246,9 +250,9 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     };
     let dir =
         dir(&[("u16.bin", &bytes(2)), ("u32.bin", &bytes(4)), ("i64.bin", &bytes(8)), ("m.bin", &bytes(4))]);
-    let read = |name: &str| match Source::open(&[dir.path().join(name)]) {
-        Ok(Source::Shards { train, .. }) => Ok(train.to_vec().unwrap()),
-        Ok(Source::Text { .. }) => panic!("{name} is text"),
+    let read = |name: &str| match DataSource::open(&[dir.path().join(name)]) {
+        Ok(DataSource::Shards { train, .. }) => Ok(train.to_vec().unwrap()),
+        Ok(DataSource::Text { .. }) => panic!("{name} is text"),
         Err(e) => Err(e.to_string()),
     };
     assert_eq!(read("u16.bin").unwrap(), ids);
@@ -287,7 +291,7 @@ fn a_test_shard_is_never_trained_on_beside_others() {
     let dir = dir(&[("train.bin", &[1, 0]), ("test.bin", &[9, 0])]);
     let parts = |names: &[&str]| {
         let specs: Vec<_> = names.iter().map(|name| dir.path().join(name)).collect();
-        let Source::Shards { train, val } = Source::open(&specs).unwrap() else { panic!("text") };
+        let DataSource::Shards { train, val } = DataSource::open(&specs).unwrap() else { panic!("text") };
         (train.to_vec().unwrap(), val.map(|val| val.to_vec().unwrap()))
     };
     assert_eq!(parts(&["train.bin", "test.bin"]), (vec![1], Some(vec![9])));

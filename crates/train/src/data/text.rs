@@ -1,9 +1,9 @@
 //! A text file: scanned once for encoding and validity, then read in blocks with constant memory.
 
 use super::encoding::{Decoder, Malformed, TextEncoding, UTF8};
-use super::files::Found;
+use super::files::FoundFile;
 use super::format;
-use super::progress::Watcher;
+use super::progress::DataWatcher;
 use netcl_device::{Error, Result};
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use std::{
 const BLOCK: usize = 256 << 10;
 
 /// Maximum bytes of text in which the first record must end.
-const LONGEST: usize = 8 << 20;
+const MAX_FIRST_RECORD_BYTES: usize = 8 << 20;
 
 /// A text file: path, encoding and checksum.
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ impl NotText {
 impl TextFile {
     /// Scans the file; returns an inner `Err` if it is not text in UTF-8, in the encoding of its byte order mark, or in `named`.
     pub(super) fn open(
-        found: &Found,
+        found: &FoundFile,
         named: Option<TextEncoding>,
-        watch: &mut Watcher<'_>,
+        watch: &mut DataWatcher<'_>,
     ) -> Result<Result<Self, NotText>> {
         let path = &*found.path;
         let head = head(path)?;
@@ -109,7 +109,9 @@ impl TextFile {
         loop {
             reader.next(&mut text)?;
             // A record may be as long as a book.
-            let begun = text.trim_start().starts_with(['{', '[']) && !reader.ended && text.len() < LONGEST;
+            let begun = text.trim_start().starts_with(['{', '['])
+                && !reader.ended
+                && text.len() < MAX_FIRST_RECORD_BYTES;
             let found = format::records(&text, &self.path);
             if found.is_some() || !begun {
                 return Ok(found);
@@ -180,7 +182,7 @@ enum Wrong {
     Malformed(Malformed),
 }
 
-fn look(path: &Path, encoding: TextEncoding, mark: usize, watch: &mut Watcher<'_>) -> Result<Seen> {
+fn look(path: &Path, encoding: TextEncoding, mark: usize, watch: &mut DataWatcher<'_>) -> Result<Seen> {
     let io = |e: std::io::Error| Error::io("reading", path, &e);
     let mut file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
     let (mut decoder, mut hasher) = (Decoder::new(encoding), blake3::Hasher::new());

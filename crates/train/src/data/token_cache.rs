@@ -4,7 +4,7 @@
 //! written under a temporary name, synced and renamed. A header of fixed size contains the number and the checksum of the ids, so that truncated and
 //! damaged files are detected before use.
 
-use super::{Tokens, id_file::IdFile, id_file::read_at, progress::Watcher};
+use super::{Tokens, id_file::IdFile, id_file::read_at, progress::DataWatcher};
 use netcl_device::{Error, Result, Settings};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -89,7 +89,7 @@ impl TokenCache {
     }
 
     /// Returns the ids stored under `key`, if any. Removes a truncated or damaged file, with a warning.
-    pub(super) fn open(&self, key: &str, watch: &mut Watcher<'_>) -> Result<Option<Tokens>> {
+    pub(super) fn open(&self, key: &str, watch: &mut DataWatcher<'_>) -> Result<Option<Tokens>> {
         let path = self.path(key);
         let Ok(file) = File::open(&path) else { return Ok(None) };
         match verified(&file, key, watch)? {
@@ -166,7 +166,7 @@ fn header(file: &File) -> Result<TokenEntry, String> {
     Ok(entry)
 }
 
-fn verified(file: &File, key: &str, watch: &mut Watcher<'_>) -> Result<Result<TokenEntry, String>> {
+fn verified(file: &File, key: &str, watch: &mut DataWatcher<'_>) -> Result<Result<TokenEntry, String>> {
     let entry = match header(file) {
         Ok(entry) => entry,
         Err(wrong) => return Ok(Err(wrong)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Consecutive elements of a parameter.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct ParameterPart {
     /// The parameter.
     pub param: Tensor,
     /// Its elements, in row-major order.
@@ -17,7 +17,7 @@ pub struct Part {
     pub view: Tensor,
 }
 
-impl Part {
+impl ParameterPart {
     /// Returns the elements `range` of a parameter.
     ///
     /// # Errors
@@ -53,10 +53,10 @@ impl Optimizer {
         rule: Arc<dyn Rule>,
         groups: Vec<ParamGroup>,
         dtype: DType,
-        parts: Vec<Part>,
+        parts: Vec<ParameterPart>,
     ) -> Result<Self> {
         let all = Self::entries(groups)?;
-        let entry = |part: &Part| {
+        let entry = |part: &ParameterPart| {
             let whole = all.iter().find(|e| e.param.name() == part.param.name());
             let whole =
                 whole.ok_or_else(|| Error::shape(format!("optimizer: {:?} is in no group", part.view)))?;
@@ -70,7 +70,7 @@ impl Optimizer {
     }
 
     /// Returns the parts that are updated; `None` if everything is updated.
-    pub fn parts(&self) -> Option<&[Part]> {
+    pub fn parts(&self) -> Option<&[ParameterPart]> {
         self.parts.as_deref()
     }
 

@@ -179,7 +179,7 @@ fn mistakes_are_named() {
     let all = params(DType::F32);
     let mut optimizer = make(&all, false);
     let e = optimizer.step(0.1).unwrap_err();
-    assert!(e.message().contains("c_fc.weight [5, 7] has no gradient"), "{e}");
+    assert!(e.message().contains("c_fc.weight [5, 7] does not have a gradient"), "{e}");
     let state = optimizer.state_dict().unwrap();
     let mut fails = |change: fn(&mut Vec<TensorData>), words: &str| {
         let mut state = state.clone();
@@ -199,14 +199,14 @@ fn mistakes_are_named() {
     );
     let unnamed = Tensor::ones(all.device(), [2], DType::F32).unwrap();
     let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&[unnamed], 0.0)]).err().unwrap();
-    assert!(e.message().contains("has no name"), "{e}");
+    assert!(e.message().contains("does not have a name"), "{e}");
     let twice = [all.list()[0].clone(), all.list()[0].clone()];
     let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
     assert!(e.message().contains("two parameters are named c_fc.weight"), "{e}");
 }
 
-/// Two optimizers that each update half of every parameter and exchange sums of squares equal one optimizer: the bits are the same, and both skip the
-/// step in which a gradient of one half is infinite.
+/// Two optimizers that each update half of every parameter and exchange sums of squares equal one optimizer. The bits are the same, and both skip
+/// the step in which a gradient of one half is infinite.
 #[test]
 fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
     for dtype in [DType::F32, DType::F16] {
@@ -215,7 +215,7 @@ fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
         let part = |params: &Params, second: bool| {
             let half = |param: &Tensor| {
                 let (middle, end) = (param.count() / 32 * 16, param.count());
-                Part::new(param, if second { middle..end } else { 0..middle }).unwrap()
+                ParameterPart::new(param, if second { middle..end } else { 0..middle }).unwrap()
             };
             let parts = params.list().iter().map(half).filter(|part| !part.range.is_empty()).collect();
             Optimizer::of_parts(Arc::new(ADAMW), groups(params), dtype, parts).unwrap()
@@ -236,7 +236,7 @@ fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
             one.step(0.01).unwrap();
             let mut squares = 0.0;
             for half in &mut halves {
-                for Part { param, range, view } in half.parts().unwrap() {
+                for ParameterPart { param, range, view } in half.parts().unwrap() {
                     let flat = grad(param).reshape([param.count()]).unwrap();
                     view.set_grad(Some(flat.slice(0, range.clone()).unwrap()));
                 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Maximum size of pending records in bytes.
-const KEPT: usize = 16 << 20;
+const MAX_PENDING_BYTES: usize = 16 << 20;
 
 /// An open file. Records that could not be written are kept and written before the next one.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Appender {
     /// # Errors
     /// `Io` if the record was not written; the file then ends with the previous record.
     pub fn push(&mut self, record: &[u8]) -> Result<()> {
-        if self.pending.len() + record.len() <= KEPT {
+        if self.pending.len() + record.len() <= MAX_PENDING_BYTES {
             self.pending.extend_from_slice(record);
         }
         self.flush()

@@ -5,7 +5,7 @@ use crate::config::TrainConfig;
 use crate::train::{MemoryPlan, divided_layers, plan_of_stage, stage_flops};
 use std::fmt;
 
-/// A division of work and state among devices.
+/// A division of work and state between devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// Every device has the whole model, and rows of the batch.
@@ -65,9 +65,9 @@ impl Planned<'_> {
         // With more devices, gradients are exchanged by messages.
         let share_memory = devices <= MACHINE;
         let plan = match strategy {
-            Strategy::Data => plan.among(devices, 0, share_memory),
-            Strategy::Optimizer => plan.among(devices, 1, share_memory),
-            Strategy::Gradients => plan.among(devices, 2, share_memory),
+            Strategy::Data => plan.divided_between(devices, 0, share_memory),
+            Strategy::Optimizer => plan.divided_between(devices, 1, share_memory),
+            Strategy::Gradients => plan.divided_between(devices, 2, share_memory),
             Strategy::Pipeline(stages) => return self.largest_stage(stages, (rows, accum)),
         };
         plan.device() as f64

@@ -7,8 +7,8 @@
 //! - Forward and backward are linear in the rows of a micro-batch. Their time is measured on one device, or is the number of operations divided by a
 //!   sustained speed; the backward takes two thirds of it.
 //! - Gradients are exchanged in the buffers of `netcl train`, each as soon as the last backward has computed it, while the backward continues. An
-//!   exchange has three stages that work at the same time on different buffers: a copy to the host's memory, the collective operation on the link
-//!   ([`Link`]) with its sums, and a copy back. The part that ends after the backward is exposed. Without overlap, all of it is exposed, and the
+//! exchange has three stages: a copy to the host's memory, the collective operation on the link ([`Link`]) with its sums, and a copy back. They
+//! work at the same time on different buffers. The part that ends after the backward is exposed. Without overlap, all of it is exposed, and the
 //!   stages follow each other.
 //! - The update moves weights, gradients and the optimizer's state once through the device's memory.
 //! - ZeRO-1 divides the optimizer's state and the update among the ranks, ZeRO-2 the gradients as well; both gather the new weights.
@@ -117,7 +117,7 @@ impl Planned<'_> {
         self.config.batch.saturating_mul(self.config.grad_accum as usize).max(1)
     }
 
-    /// Returns the fastest plan that fits, of all ways to divide the work among `devices`. If none fits, returns the one with the least memory.
+    /// Returns the fastest plan that fits, of all ways to divide the work between `devices`. If none fits, returns the one with the least memory.
     ///
     /// # Errors
     /// `Format` for no devices.
@@ -128,7 +128,7 @@ impl Planned<'_> {
         fastest(all.iter()).or(least).copied().ok_or_else(none)
     }
 
-    /// Returns every way to divide the work among `devices`, each with the largest micro-batch that fits.
+    /// Returns every way to divide the work between `devices`, each with the largest micro-batch that fits.
     pub fn plans(&self, devices: usize) -> Vec<Plan> {
         Strategy::all(devices, self.model.layers)
             .filter_map(|strategy| self.plan(devices, strategy))

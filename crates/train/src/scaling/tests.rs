@@ -68,7 +68,7 @@ fn last_buffer(mut left: f64) -> f64 {
     last
 }
 
-/// Cases of the overlap with closed solutions: a link that is fast enough exposes only the last buffer; a link that is far too slow exposes
+/// Cases of the overlap with closed solutions. A link that is fast enough exposes only the last buffer. A link that is far too slow exposes
 /// everything except the first part of the backward.
 #[test]
 fn with_overlap_the_slower_of_backward_and_link_counts() {

@@ -70,7 +70,7 @@ impl Planned<'_> {
         }
     }
 
-    /// Returns the seconds that the exchange of `bytes` of gradients among `ranks` continues after a backward of `backward` seconds. `operation` is
+    /// Returns the seconds that the exchange of `bytes` of gradients between `ranks` continues after a backward of `backward` seconds. `operation` is
     /// the time of the collective operation of a buffer.
     fn exchange(&self, bytes: f64, backward: f64, ranks: usize, operation: impl Fn(f64) -> f64) -> f64 {
         let relay = |bytes: f64| bytes / self.machine.relay;

@@ -3,10 +3,10 @@
 use super::next_token::NextToken;
 use super::rule::optimizer;
 use super::sums::Sums;
-use super::training::{Collect, Part, gradients, warm};
+use super::training::{Collect, StepSlice, gradients, warm};
 use super::uploads::Uploads;
 use crate::config::{GraphMode, TrainConfig};
-use crate::data::{Batch, Stage, Watch, Watcher};
+use crate::data::{Batch, DataWatch, DataWatcher, Stage};
 use netcl_device::Device;
 use netcl_kernel::ahead::build;
 use netcl_model::decoder::{Decoder, DecoderConfig, Freeze};
@@ -25,10 +25,10 @@ pub(super) fn compile(
     config: &TrainConfig,
     model: &DecoderConfig,
     ranks: bool,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
 ) -> Result<()> {
     let began = std::time::Instant::now();
-    let mut watcher = Watcher::new(watch, Stage::Kernels, 0);
+    let mut watcher = DataWatcher::new(watch, Stage::Kernels, 0);
     match build(device, |twin| step(twin, config, model, ranks), &mut |done, all| watcher.compiled(done, all))
     {
         Ok(ahead) => tracing::debug!("compiled ahead in {:.1?}: {ahead:?}", began.elapsed()),
@@ -50,7 +50,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     let draws = counter(device, 0)?;
     // A rank's loss is weighted by its share of the rows.
     let share = if ranks { 0.5 } else { 1.0 };
-    let part = Part { micros: config.grad_accum, share, rows_before: 0, apart: None, statistics: None };
+    let part = StepSlice { micros: config.grad_accum, share, rows_before: 0, apart: None, statistics: None };
     let task = NextToken { model: &model, config, draws: &draws };
     let mut sums = None;
     if captured || ranks {
@@ -67,7 +67,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     }
     let apart = sums.as_ref().and_then(Sums::apart);
     let collect = Collect::into_sums(sums.as_ref());
-    let loss = gradients(&task, &optimizer, Part { apart, ..part }, &inputs, collect)?;
+    let loss = gradients(&task, &optimizer, StepSlice { apart, ..part }, &inputs, collect)?;
     if let Some(sums) = &sums {
         sums.add_loss(&loss)?;
     }

@@ -2,8 +2,8 @@
 //!
 //! Before a pass with new rows runs, ranks exchange whether its capture had enough memory. If one had not, they divide the rows again.
 
+use super::rank_stats::{RankStage, RankStats, RankTimes, SpeedUnit};
 use super::shares::{Division, Made, Shares};
-use super::told::{RankStage, RankTimes, Told, Unit};
 use super::watchdog::{Pause, Watchdog};
 use netcl_device::human;
 use netcl_dist::Group;
@@ -26,7 +26,7 @@ pub(crate) struct Balance {
     /// Whether the ranks have several kinds of devices or drivers.
     unlike: bool,
     /// Values that the ranks have exchanged.
-    pub(super) told: Told,
+    pub(super) told: RankStats,
     pub(super) watchdog: Watchdog,
 }
 
@@ -39,7 +39,7 @@ impl Balance {
             division: Division::new(batch, group.size() / stages.max(1)),
             devices: Vec::new(),
             unlike: false,
-            told: Told::default(),
+            told: RankStats::default(),
             watchdog: Watchdog::default(),
         }
     }
@@ -50,7 +50,7 @@ impl Balance {
     ///
     /// # Errors
     /// Those of the group.
-    pub fn meet(&mut self, device: &Device, of_stages: &[RankStage], row: (u64, Unit)) -> Result<()> {
+    pub fn meet(&mut self, device: &Device, of_stages: &[RankStage], row: (u64, SpeedUnit)) -> Result<()> {
         let c = device.capabilities();
         let unlike = |own: &str| {
             let all = self.group.all_gather_bytes(own.as_bytes())?;

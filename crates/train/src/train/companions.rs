@@ -21,7 +21,7 @@ const FILES: [&str; 8] = [
 /// Fields of `config.json` that name tokens.
 const TOKENS: [&str; 4] = ["bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"];
 /// Larger files are not copied.
-const LARGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Companion files and token fields of a model.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ fn read(folder: &Path, names: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec
         let name = name.as_ref();
         let path = folder.join(name);
         let Ok(facts) = std::fs::metadata(&path) else { continue };
-        if facts.is_file() && facts.len() <= LARGEST {
+        if facts.is_file() && facts.len() <= MAX_FILE_BYTES {
             let content =
                 netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
             files.push((name.to_owned(), content));

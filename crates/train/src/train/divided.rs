@@ -10,7 +10,7 @@ use netcl_device::driver::Event;
 use netcl_dist::{Collected, sum_into};
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::ops::optimizer::LANES;
-use netcl_tensor::tape::Taker;
+use netcl_tensor::tape::GradientSink;
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::Receiver;
@@ -119,7 +119,7 @@ impl Divided {
     }
 
     /// Returns a sink for the gradients of a backward pass.
-    pub fn taker(&self) -> Taker {
+    pub fn taker(&self) -> GradientSink {
         let state = self.state.clone();
         Arc::new(move |leaf, grad| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);

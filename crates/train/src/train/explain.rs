@@ -8,12 +8,12 @@ use crate::optim::Rule;
 use crate::run::StepMetrics;
 use netcl_device::human;
 use netcl_model::params::Params;
-use netcl_tensor::graph::{LiveRange, Plan};
+use netcl_tensor::graph::{BufferPlan, LiveRange};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Number of groups listed of each kind; the others are summed.
-const SHOWN: usize = 8;
+const MAX_LISTED_GROUPS: usize = 8;
 
 /// Purpose of a buffer, in the order of listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(range: &LiveRange, plan: &Plan) -> Self {
+    fn of(range: &LiveRange, plan: &BufferPlan) -> Self {
         let last = range.commands.and_then(|(_, last)| plan.names.get(last));
         match range.tag {
             "activations" => Self::Activation,
@@ -95,7 +95,7 @@ impl Texts {
 
 /// Describes the memory of parameters, moments, and the buffers of a step as `plan` placed them; `micros` is the number of batches per step if their
 /// gradients are accumulated.
-pub(crate) fn explained(plan: &Plan, params: &Params, rule: &dyn Rule, micros: Option<u32>) -> String {
+pub(crate) fn explained(plan: &BufferPlan, params: &Params, rule: &dyn Rule, micros: Option<u32>) -> String {
     let stats = params.device().memory();
     let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
     let mut out = String::from("memory of training\n");
@@ -133,7 +133,7 @@ pub(crate) fn explained(plan: &Plan, params: &Params, rule: &dyn Rule, micros: O
 }
 
 /// Lists the buffers in use at one command, grouped by purpose, operation and layer.
-fn at_peak(plan: &Plan, at: usize) -> String {
+fn at_peak(plan: &BufferPlan, at: usize) -> String {
     let mut groups: BTreeMap<Kind, BTreeMap<&str, (usize, Vec<u32>)>> = BTreeMap::new();
     for range in plan.assignments.iter().map(|u| &u.range) {
         if range.commands.is_none_or(|(first, last)| at < first || at > last) {
@@ -153,10 +153,10 @@ fn at_peak(plan: &Plan, at: usize) -> String {
         let _ = writeln!(out, "  {:>12}  {}", human(total as u64), kind.title());
         let mut ops: Vec<_> = ops.into_iter().collect();
         ops.sort_by_key(|(_, (bytes, _))| std::cmp::Reverse(*bytes));
-        for (op, (bytes, layers)) in ops.iter().take(SHOWN) {
+        for (op, (bytes, layers)) in ops.iter().take(MAX_LISTED_GROUPS) {
             let _ = writeln!(out, "      {:>12}  {op}{}", human(*bytes as u64), of_layers(layers));
         }
-        let rest: usize = ops.iter().skip(SHOWN).map(|(_, (bytes, _))| bytes).sum();
+        let rest: usize = ops.iter().skip(MAX_LISTED_GROUPS).map(|(_, (bytes, _))| bytes).sum();
         if rest > 0 {
             let _ = writeln!(out, "      {:>12}  others", human(rest as u64));
         }

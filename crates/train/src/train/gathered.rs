@@ -1,4 +1,4 @@
-//! Collects the state of a run whose tensors are partitioned among ranks on the host of rank 0, which writes checkpoints.
+//! Collects the state of a run whose tensors are partitioned between ranks on the host of rank 0, which writes checkpoints.
 
 use netcl_dist::Group;
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Elements of a tensor that a rank holds.
-pub(super) struct Piece<'a> {
+pub(super) struct TensorPiece<'a> {
     what: Header,
     bytes: Bytes<'a>,
 }
@@ -34,7 +34,7 @@ impl Header {
     }
 }
 
-impl<'a> Piece<'a> {
+impl<'a> TensorPiece<'a> {
     /// Creates the piece `elements`, in row-major order, of a tensor of this name, type and shape.
     pub fn new(
         name: String,
@@ -47,7 +47,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl<'a> From<Planned<'a>> for Piece<'a> {
+impl<'a> From<Planned<'a>> for TensorPiece<'a> {
     /// Converts a whole tensor.
     fn from(t: Planned<'a>) -> Self {
         let elements = 0..t.shape.iter().product();
@@ -60,7 +60,7 @@ impl<'a> From<Planned<'a>> for Piece<'a> {
 ///
 /// # Errors
 /// `Internal`, on every rank, if pieces overlap, do not cover a tensor or contradict each other; those of the device and the group.
-pub(super) fn gather(group: &Group, own: &[Piece<'_>]) -> Result<Option<Vec<TensorData>>> {
+pub(super) fn gather(group: &Group, own: &[TensorPiece<'_>]) -> Result<Option<Vec<TensorData>>> {
     let headers: Vec<&Header> = own.iter().map(|piece| &piece.what).collect();
     let text = serde_json::to_vec(&headers)
         .map_err(|e| Error::internal(format!("cannot serialize a rank's state: {e}")))?;
@@ -101,7 +101,7 @@ fn empty(header: &Header) -> Result<TensorData> {
     Ok(TensorData { name: header.name.clone(), dtype: header.dtype, shape: header.shape.clone(), bytes })
 }
 
-fn bytes(piece: &Piece<'_>) -> Result<Vec<u8>> {
+fn bytes(piece: &TensorPiece<'_>) -> Result<Vec<u8>> {
     let bytes = match &piece.bytes {
         Bytes::Here(bytes) => bytes.to_vec(),
         Bytes::Later(get) => get()?,
@@ -168,9 +168,9 @@ mod tests {
                     let piece = |(name, elements): (&str, Range<usize>)| {
                         let bytes = elements.clone().map(|i| i as u8 + 100).collect::<Vec<u8>>();
                         let later = Bytes::Later(Box::new(move || Ok(bytes.clone())));
-                        Piece::new(name.to_owned(), FileDtype::U8, vec![2, 5], elements, later)
+                        TensorPiece::new(name.to_owned(), FileDtype::U8, vec![2, 5], elements, later)
                     };
-                    let own: Vec<Piece<'_>> = pieces(group.rank()).into_iter().map(piece).collect();
+                    let own: Vec<TensorPiece<'_>> = pieces(group.rank()).into_iter().map(piece).collect();
                     gather(&group, &own)
                 })
             };

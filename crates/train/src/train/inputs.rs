@@ -2,7 +2,7 @@
 
 use crate::config::{TrainConfig, padded_vocab};
 use crate::data::{
-    Corpus, DataRecord, Reading, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split,
+    Corpus, DataRecord, DataSource, DataWatch, Reading, Splits, TextEncoding, TokenCache, Tokens, split,
 };
 use netcl_model::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
@@ -35,7 +35,7 @@ impl Inputs {
     /// Returns the first words of the data, a prompt that the tokenizer can certainly encode; `None` without a tokenizer.
     pub(super) fn opening(&self) -> Option<String> {
         let tokenizer = self.tokenizer.as_ref()?;
-        let mut ids = vec![0u32; OPENING.min(self.splits.train.len())];
+        let mut ids = vec![0u32; OPENING_TOKENS.min(self.splits.train.len())];
         self.splits.train.read(0, &mut ids).ok()?;
         let text = tokenizer.decode(&ids).ok()?;
         let line = text.lines().map(str::trim).find(|line| line.chars().any(char::is_alphanumeric))?;
@@ -47,22 +47,23 @@ impl Inputs {
 }
 
 /// Number of tokens that [`Inputs::opening`] reads.
-const OPENING: usize = 64;
+const OPENING_TOKENS: usize = 64;
 
 /// Opens the data of a run. `tokenizer` is that of a resumed checkpoint and takes precedence over the configuration; `cache` holds the tokens of text
 /// encoded by earlier runs.
 ///
 /// # Errors
-/// Errors of [`Source::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to stop.
+/// Errors of [`DataSource::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to
+/// stop.
 pub fn open_inputs(
     config: &TrainConfig,
     tokenizer: Option<Tokenizer>,
     cache: Option<&TokenCache>,
-    watch: &mut Watch<'_>,
+    watch: &mut DataWatch<'_>,
 ) -> Result<Inputs> {
     let encoding = config.encoding.as_deref().map(TextEncoding::of).transpose()?;
-    let source = Source::open_with(&config.data, Reading { encoding, as_text: config.as_text }, watch)?;
-    let shards = matches!(source, Source::Shards { .. });
+    let source = DataSource::open_with(&config.data, Reading { encoding, as_text: config.as_text }, watch)?;
+    let shards = matches!(source, DataSource::Shards { .. });
     let tokenizer = match (tokenizer, config.tokenizer.as_str()) {
         (Some(kept), _) => Some(kept),
         (None, "char") if shards => None,

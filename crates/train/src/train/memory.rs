@@ -80,7 +80,7 @@ fn backward(model: &DecoderConfig) -> usize {
 }
 
 /// Percentage of the estimated activations that a run certainly needs. The rest depends on the kernels chosen for the device.
-const CERTAIN: u64 = 75;
+const CERTAIN_PERCENT: u64 = 75;
 
 /// Memory of a training run in bytes, by purpose. Numbers saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl MemoryPlan {
     /// Adapts the estimate to one of several ranks, which partition state according to `zero`; `share_memory` is whether they exchange gradients
     /// through shared memory.
     #[must_use]
-    pub fn among(self, ranks: usize, zero: u8, share_memory: bool) -> Self {
+    pub fn divided_between(self, ranks: usize, zero: u8, share_memory: bool) -> Self {
         if ranks < 2 {
             return self;
         }
@@ -195,7 +195,7 @@ impl MemoryPlan {
 
     /// Returns a lower bound of [`device`](Self::device): three quarters of the estimated activations are counted.
     pub fn least(&self) -> u64 {
-        self.with_activations(self.activations / 100 * CERTAIN)
+        self.with_activations(self.activations / 100 * CERTAIN_PERCENT)
     }
 
     fn with_activations(&self, activations: u64) -> u64 {
@@ -247,7 +247,7 @@ impl MemoryPlan {
             }
         };
         // The part that is certainly needed: no part may be larger than the whole.
-        let certain = Self { activations: self.activations / 100 * CERTAIN, ..*self };
+        let certain = Self { activations: self.activations / 100 * CERTAIN_PERCENT, ..*self };
         let parts: Vec<_> =
             certain.rows().iter().map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
         Err(Error::memory(format!(
@@ -283,16 +283,16 @@ impl MemoryPlan {
     fn advice(&self, available: u64) -> String {
         const BATCH: &str = "lower --batch or --context (--grad-accum compensates for smaller batches), or use --recompute block";
         let weights = sum(&[self.parameters, self.gradients, self.optimizer, self.exchange]);
-        let rest = sum(&[self.activations / 100 * CERTAIN, self.inputs, self.host]);
+        let rest = sum(&[self.activations / 100 * CERTAIN_PERCENT, self.inputs, self.host]);
         let of_size = match (self.ranks > 1, self.zero) {
             (true, 0) => {
-                "use --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
+                "use --zero 1, which divides the optimizer's state between ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
             }
             (true, 1) => {
-                "use --zero 2, which also divides gradients among the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
+                "use --zero 2, which also divides gradients between the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
             }
             _ => {
-                "lower --layers, --width or the vocabulary, use --dtype bf16, or divide the layers among devices with --pipeline"
+                "lower --layers, --width or the vocabulary, use --dtype bf16, or divide the layers between devices with --pipeline"
             }
         };
         let both = weights > available && rest > available;
@@ -401,9 +401,9 @@ mod tests {
         {
             assert!(message.contains(part), "{part} is missing: {message}");
         }
-        assert!(plan.least() > plan.activations / 100 * CERTAIN);
+        assert!(plan.least() > plan.activations / 100 * CERTAIN_PERCENT);
         assert!(
-            message.contains(&format!("activations {}", human(plan.activations / 100 * CERTAIN))),
+            message.contains(&format!("activations {}", human(plan.activations / 100 * CERTAIN_PERCENT))),
             "{message}"
         );
     }

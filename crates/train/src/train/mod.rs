@@ -5,9 +5,9 @@
 //!                                          └ loss and norm are read while the next step runs
 //! ```
 //!
-//! A step with one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are one graph, replayed
-//! for each micro-batch, and the update is another: neither memory nor capture time grow with the number of micro-batches, and the observer
-//! can stop the run between two of them.
+//! A step with one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are one graph, replayed for
+//! each micro-batch, and the update is another. Neither memory nor capture time grow with the number of micro-batches. The observer can stop the
+//! run between two of them.
 //!
 //! All random numbers of a step are functions of (seed, step), so a resumed run is bit-identical to an uninterrupted one.
 
@@ -28,6 +28,7 @@ mod parallel;
 mod peak;
 mod pipeline;
 mod profiling;
+mod rank_stats;
 mod reducer;
 mod rows;
 mod rule;
@@ -35,7 +36,6 @@ mod shares;
 mod statistics;
 mod stepper;
 mod sums;
-mod told;
 mod trainer;
 pub(crate) mod training;
 mod uploads;
@@ -51,11 +51,11 @@ pub use peak::measure as matmul_peak;
 pub(crate) use pipeline::plan_of_stage;
 pub use pipeline::{divided as divided_layers, stage_flops};
 pub use profiling::ProfileSettings;
+pub use rank_stats::{RankStage, RankTimes, SpeedUnit};
 pub use shares::Shares;
 pub(crate) use statistics::Statistics;
 pub use stepper::Stepper;
 pub(crate) use sums::{BUCKET, FIRST_BUCKET, is_apart};
-pub use told::{RankStage, RankTimes, Unit};
 pub use trainer::Trainer;
 pub use training::{Outcome, Sharding};
-pub use watchdog::LONG as PATIENCE;
+pub use watchdog::STARTUP_TIMEOUT as PATIENCE;

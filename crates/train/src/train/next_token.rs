@@ -1,7 +1,7 @@
 //! The loss of the next token.
 
 use super::training::Objective;
-use super::uploads::Inputs;
+use super::uploads::UploadedBatch;
 use crate::config::TrainConfig;
 use netcl_model::layers::Mode;
 use netcl_model::model::Model;
@@ -18,7 +18,7 @@ pub(super) struct NextToken<'a> {
 }
 
 impl Objective for NextToken<'_> {
-    type Inputs = Inputs;
+    type Inputs = UploadedBatch;
 
     fn micros(&self) -> u32 {
         self.config.grad_accum
@@ -28,7 +28,7 @@ impl Objective for NextToken<'_> {
         self.model.params()
     }
 
-    fn loss(&self, (x, y): &Inputs, rows_before: usize) -> Result<Tensor> {
+    fn loss(&self, (x, y): &UploadedBatch, rows_before: usize) -> Result<Tensor> {
         let config = self.config;
         let mode = Mode {
             dropout: config.dropout as f32,
@@ -41,7 +41,7 @@ impl Objective for NextToken<'_> {
         self.model.loss(x, y, mode)
     }
 
-    fn one_row(&self, (x, y): &Inputs) -> Result<Inputs> {
+    fn one_row(&self, (x, y): &UploadedBatch) -> Result<UploadedBatch> {
         // Copies of the rows, independent of the memory of the inputs.
         let row = |ids: &Tensor| {
             let bytes = ids.to_bytes()?;

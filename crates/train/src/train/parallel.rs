@@ -10,15 +10,15 @@
 
 use super::balance::Balance;
 use super::reducer::{Arrived, Reducer, RowsOfAll};
-use super::rows::Rows;
+use super::rows::TokenRows;
 use crate::config::TrainConfig;
 use crate::data::Eval;
 use crate::evaluate::Score;
 use crate::train::peak;
 use crate::train::pipeline::Pipe;
+use crate::train::rank_stats::SpeedUnit;
 use crate::train::shares::Shares;
 use crate::train::statistics::Statistics;
-use crate::train::told::Unit;
 use netcl_device::driver::Event;
 use netcl_dist::{Group, Span};
 use netcl_model::decoder::{Decoder, DecoderConfig, decoder_of};
@@ -42,7 +42,7 @@ pub(crate) struct Parallel {
     /// Created with the first reduction, because it needs the device.
     reducer: Option<Arc<Reducer>>,
     /// The rows of a tied table that this rank's tokens of a step use.
-    pub(super) rows: Option<Rows>,
+    pub(super) rows: Option<TokenRows>,
     /// The pending rows of all ranks.
     rows_of_all: Option<RowsOfAll>,
     /// Whether all ranks are on one machine.
@@ -90,7 +90,7 @@ impl Parallel {
         }
     }
 
-    /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are created.
+    /// Divides the layers between the ranks, if `config` says so. All ranks call it, before models are created.
     ///
     /// # Errors
     /// `Format` if ranks have different numbers of stages; those of the group and the device.
@@ -199,7 +199,7 @@ impl Parallel {
         let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
         let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
         if let Some(first) = weights.first() {
-            self.balance.meet(first.device(), &stages, (row_tokens, Unit::Tokens))?;
+            self.balance.meet(first.device(), &stages, (row_tokens, SpeedUnit::Tokens))?;
         }
         weights.iter().try_for_each(|weight| self.replicas.broadcast_tensor(weight, 0))
     }

@@ -223,7 +223,9 @@ fn work(group: &Group, mut relay: Relay, jobs: &Receiver<Job>) {
             Job::Finish { loss, ready, reply } => {
                 let done = match failed.take() {
                     Some(e) => Err(e),
-                    None => relay.beside(&ready, || loss.item()).and_then(|loss| relay.join().map(|()| loss)),
+                    None => relay
+                        .with_overlapping_transfers(&ready, || loss.item())
+                        .and_then(|loss| relay.join().map(|()| loss)),
                 };
                 // A receiver that no longer waits has another error.
                 let _ = reply.send(done);

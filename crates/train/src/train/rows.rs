@@ -5,11 +5,11 @@
 //! have to wait for the second, so they reduce only the rows that some rank needs.
 
 /// The tokens of a step, one bit per row of the table.
-pub(super) struct Rows {
+pub(super) struct TokenRows {
     bits: Vec<u8>,
 }
 
-impl Rows {
+impl TokenRows {
     /// Creates an empty set of tokens of a vocabulary of this size.
     pub fn new(vocab: usize) -> Self {
         Self { bits: vec![0; vocab.div_ceil(8)] }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn rows_are_those_of_any_rank_in_order() {
         let of = |ids: &[u32]| {
-            let mut rows = Rows::new(19);
+            let mut rows = TokenRows::new(19);
             rows.add(&[5]);
             rows.clear();
             rows.add(ids);

@@ -1,7 +1,7 @@
 //! The optimizer that settings name.
 
 use crate::config::TrainConfig;
-use crate::optim::{Hyper, Optimizer, ParamGroup, Part, Rule};
+use crate::optim::{Hyper, Optimizer, ParamGroup, ParameterPart, Rule};
 use netcl_model::params::Params;
 use netcl_tensor::Result;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn rule(config: &TrainConfig) -> Arc<dyn Rule> {
 pub(super) fn optimizer(
     params: &Params,
     config: &TrainConfig,
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<ParameterPart>>,
 ) -> Result<Optimizer> {
     let rule = rule(config);
     let groups = ParamGroup::gpt(&params.trained(), config.weight_decay);

@@ -1,13 +1,13 @@
-//! Division of batch rows among ranks, or replicas of a pipeline: equally, by given weights, or by measured speed, within the limits of each one's
+//! Division of batch rows between ranks, or replicas of a pipeline: equally, by given weights, or by measured speed, within the limits of each one's
 //! memory.
 
-use super::told::RankTimes;
+use super::rank_stats::RankTimes;
 use netcl_dist::shard;
 use netcl_tensor::{Error, Result};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// A way to divide batches among ranks.
+/// A way to divide batches between ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shares {
     /// Equal numbers of rows.
@@ -36,12 +36,12 @@ impl Shares {
 }
 
 /// Number of counted steps between two divisions by speed.
-const MEASURED: u64 = 8;
+const STEPS_BETWEEN_DIVISIONS: u64 = 8;
 /// Minimum saving of a new division, as a fraction of a step's time.
-const WORTH: f64 = 0.05;
+const MIN_SAVING: f64 = 0.05;
 
 /// Maximum number of attempts to start with rows divided by memory, and to run a step.
-const MOST_DIVISIONS: usize = 8;
+const MAX_DIVISIONS: usize = 8;
 
 /// A rank's report after it prepared its part of a run, or failed to.
 pub(super) struct Made {
@@ -153,7 +153,7 @@ impl Division {
         let enough = most.iter().sum::<usize>() >= self.batch && !most.contains(&0);
         // Available host memory fluctuates.
         self.attempts += 1;
-        if failed || !short || !smaller || !enough || self.given || self.attempts > MOST_DIVISIONS {
+        if failed || !short || !smaller || !enough || self.given || self.attempts > MAX_DIVISIONS {
             return false;
         }
         self.most = most;
@@ -164,7 +164,7 @@ impl Division {
     /// Divides the batch again if ranks wait for slower ones; returns whether it did. The same `times` give the same rows.
     pub fn rebalance(&mut self, times: &[RankTimes]) -> bool {
         let steps = times.first().map_or(0, |t| t.steps);
-        if !self.by_speed || steps < self.looked + MEASURED {
+        if !self.by_speed || steps < self.looked + STEPS_BETWEEN_DIVISIONS {
             return false;
         }
         self.looked = steps;
@@ -179,7 +179,7 @@ impl Division {
         let time = |parts: &[usize]| {
             parts.iter().zip(&speed).map(|(rows, speed)| *rows as f64 / speed).fold(0.0, f64::max)
         };
-        let worth = time(&parts) <= (1.0 - WORTH) * time(&self.parts);
+        let worth = time(&parts) <= (1.0 - MIN_SAVING) * time(&self.parts);
         if parts == self.parts || !worth || !speed.iter().all(|speed| *speed > 0.0) {
             return false;
         }

@@ -6,7 +6,7 @@
 use super::reducer::Reducer;
 use super::stepper::Stepper;
 use netcl_device::{Error, Result};
-use netcl_model::layers::Ranks;
+use netcl_model::layers::RankGroup;
 use netcl_tensor::{DType, Device, Shape, Tensor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -131,7 +131,7 @@ impl Statistics {
     }
 }
 
-impl Ranks for Statistics {
+impl RankGroup for Statistics {
     fn place(&self) -> (usize, usize) {
         self.place
     }

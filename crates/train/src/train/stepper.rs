@@ -1,7 +1,7 @@
 //! Execution of repeated steps: launched one by one at first, then replayed from a captured graph.
 
 use crate::config::GraphMode;
-use netcl_tensor::graph::{Between, Graph, Plan, Trace};
+use netcl_tensor::graph::{Between, BufferPlan, Graph, Trace};
 use netcl_tensor::tape::Rollback;
 use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 
@@ -40,7 +40,7 @@ enum State {
     /// One step has run: its kernels are compiled.
     Warm,
     /// The memory of a step is planned.
-    Planned(Plan),
+    Planned(BufferPlan),
     /// Steps are replayed.
     Captured(Captured),
     /// Steps are not captured.
@@ -51,7 +51,7 @@ enum State {
 struct Captured {
     graph: Graph,
     loss: Tensor,
-    plan: Option<Plan>,
+    plan: Option<BufferPlan>,
 }
 
 impl Stepper {
@@ -91,11 +91,11 @@ impl Stepper {
     }
 
     /// Returns the memory plan of the captured step.
-    pub fn plan(&self) -> Option<&Plan> {
+    pub fn plan(&self) -> Option<&BufferPlan> {
         if let State::Captured(captured) = &self.state { captured.plan.as_ref() } else { None }
     }
 
-    /// Returns the first command of a replay that accesses the memory of `x`, a tensor from before the step; `None` if there is none, or steps are
+    /// Returns the first command of a replay that accesses the memory of `x`, a tensor from before the step; `None` without one, or if steps are
     /// not replayed. See [`Graph::first_use`].
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured(captured) = &self.state { captured.graph.first_use(x) } else { None }
@@ -111,7 +111,7 @@ impl Stepper {
         matches!(self.state, State::Planned(_))
     }
 
-    /// Returns why there is no [`plan`](Self::plan); `None` if there is one.
+    /// Returns why [`plan`](Self::plan) is `None`; `None` if it is not.
     pub fn why_no_plan(&self) -> Option<String> {
         Some(match &self.state {
             State::Captured(Captured { plan: Some(_), .. }) => return None,
@@ -157,7 +157,7 @@ impl Stepper {
         {
             return Err(e.clone());
         }
-        match traced.and_then(|trace| Plan::new(&self.device, &trace)) {
+        match traced.and_then(|trace| BufferPlan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Planned(plan),
             Err(e) => tracing::debug!("the first step runs without a plan: {e}"),
         }
@@ -249,7 +249,7 @@ impl Stepper {
             State::Cold => (State::Warm, step()?),
             State::Warm if plans => {
                 let (trace, loss) = unfused(|| Trace::of(&self.device, &mut *step))?;
-                match Plan::new(&self.device, &trace) {
+                match BufferPlan::new(&self.device, &trace) {
                     Ok(plan) => (State::Planned(plan), loss),
                     Err(e) => (self.give_up(e)?, loss),
                 }

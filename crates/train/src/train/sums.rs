@@ -8,9 +8,8 @@ use netcl_model::params::ALIGN;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
-/// Maximum bytes of a gradient buffer, unless it has a single larger gradient: PyTorch's `DistributedDataParallel` uses the same sizes for its first
-/// bucket and for the others (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so
-/// that its reduction starts early.
+/// Maximum bytes of a gradient buffer, unless it has a single larger gradient. PyTorch's `DistributedDataParallel` uses the same sizes (Li et al.,
+/// "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so that its reduction starts early.
 pub(crate) const FIRST_BUCKET: usize = 1 << 20;
 /// See [`FIRST_BUCKET`].
 pub(crate) const BUCKET: usize = 25 << 20;

@@ -14,8 +14,8 @@ pub(super) use texts::Texts;
 use super::observer::Observer;
 use super::pipeline::Slots;
 use super::profiling::ProfileSettings;
+use super::rank_stats::RankTimes;
 use super::shares::Shares;
-use super::told::RankTimes;
 use super::training::{Outcome, Run, Sharding};
 use crate::config::TrainConfig;
 use crate::run::StepMetrics;
@@ -79,7 +79,7 @@ impl Trainer {
         self.run.training.ranks.times()
     }
 
-    /// Returns how the state of the run is divided among ranks; `None` if each has all of it.
+    /// Returns how the state of the run is divided between ranks; `None` if each has all of it.
     pub fn sharding(&self) -> Option<Sharding> {
         self.run.task.sharding(&self.run.training)
     }
@@ -136,7 +136,7 @@ impl Trainer {
         self.run.training.passes.stepper.is_eager()
     }
 
-    /// Sets the division of batches among ranks. By default, devices of one kind get equal parts, and others get parts by speed. All ranks call it,
+    /// Sets the division of batches between ranks. By default, devices of one kind get equal parts, and others get parts by speed. All ranks call it,
     /// before [`Trainer::run`].
     ///
     /// # Errors

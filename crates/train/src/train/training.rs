@@ -4,7 +4,7 @@
 //! Run ─ Task       batches, loss, metrics, evaluation and samples: texts, images
 //!     └ Training ─ Loop          step, position in the data, best result, learning rate
 //!                ├ Accumulation  forward and backward of micro-batches, their sums, captured steps
-//!                ├ Ranks         the other ranks, and what is divided among them
+//!                ├ Ranks         the other ranks, and what is divided between them
 //!                └ Reporting     run folder, records, checkpoints being written, profile
 //! ```
 //!
@@ -18,14 +18,14 @@ mod progress;
 mod ranks;
 mod reporting;
 mod resuming;
+mod resync;
 mod run;
-mod same;
 mod saving;
 mod sharded;
 mod step;
 
 pub(crate) use accumulation::Accumulation;
-pub(super) use passes::{Collect, Part, collected, gradients, warm};
+pub(super) use passes::{Collect, StepSlice, collected, gradients, warm};
 pub(crate) use progress::Loop;
 pub(crate) use ranks::{Asked, Ranks};
 pub(crate) use reporting::Reporting;
@@ -208,7 +208,7 @@ pub(crate) trait Task: Objective + Sized {
     /// Returns what is due after the step enqueued last: evaluation, sample, checkpoint.
     fn due(&self, progress: &Loop) -> [bool; 3];
     /// Called when ranks have exchanged their requests; `asked` is the result.
-    fn heard(_watch: &mut Self::Watch<'_>, _asked: Asked) {}
+    fn on_request(_watch: &mut Self::Watch<'_>, _asked: Asked) {}
     /// Evaluates and samples as due after the step just done, and publishes its `metrics`. Returns whether the result is the best so far.
     fn review(
         &mut self,

@@ -13,11 +13,11 @@ const SLOTS: usize = 3;
 const ALIGN: usize = 1024;
 
 /// Ids and targets of a batch, `(B, T)` each.
-pub(super) type Inputs = (Tensor, Tensor);
+pub(super) type UploadedBatch = (Tensor, Tensor);
 
 struct Slot {
     both: Tensor,
-    inputs: Inputs,
+    inputs: UploadedBatch,
     /// Event after which the buffer may be overwritten.
     used: Option<Event>,
 }
@@ -57,7 +57,7 @@ impl Uploads {
 
     /// Enqueues the upload of a batch; commands enqueued later see it. `fixed` selects the fixed buffer. Waits until the last batch but one is no
     /// longer used, which bounds the number of enqueued steps.
-    pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<Inputs> {
+    pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<UploadedBatch> {
         let slot = &mut self.slots[self.next];
         if let Some(used) = slot.used.take() {
             slot.both.device().wait(&used)?;
@@ -66,7 +66,7 @@ impl Uploads {
         let (x, y) = data.split_at_mut(slot.both.count() - batch.y.len());
         x[..batch.x.len()].copy_from_slice(&batch.x);
         y.copy_from_slice(&batch.y);
-        slot.both.set_u32_beside(&data)?;
+        slot.both.set_u32_overlapped(&data)?;
         if !fixed {
             return Ok(slot.inputs.clone());
         }

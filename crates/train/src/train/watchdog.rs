@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 /// Wait before steps run and for operations done for the first time: compiling kernels takes minutes on some drivers, and ranks do not do it at the
 /// same time.
-pub const LONG: Duration = Duration::from_secs(900);
+pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(900);
 /// Number of steps whose times are ignored, because the first ones compile and capture.
-const WARM: usize = 4;
+const WARMUP_STEPS: usize = 4;
 /// Number of steps whose times are kept.
-const KNOWN: usize = 32;
+const KEPT_STEP_TIMES: usize = 32;
 /// Maximum time of a step, as a multiple of the longest recent one.
-const STEPS: u32 = 20;
+const STEP_TIMEOUT_FACTOR: u32 = 20;
 /// Maximum time of a pause, as a multiple of the longest one of its kind.
-const PAUSES: u32 = 4;
+const PAUSE_TIMEOUT_FACTOR: u32 = 4;
 /// The shortest wait: files, and other programs on the machine, occasionally make a step take seconds.
-const SHORT: Duration = Duration::from_secs(20);
+const MIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The work between two steps: evaluation, sample, checkpoint.
 pub(super) type Pause = [bool; 3];
@@ -48,7 +48,7 @@ impl Watchdog {
                 *longest = took.max(*longest);
             }
             (None, Some(took)) => {
-                self.steps.truncate(KNOWN - 1);
+                self.steps.truncate(KEPT_STEP_TIMES - 1);
                 self.steps.push_front(took);
             }
             (_, None) => {}
@@ -66,19 +66,22 @@ impl Watchdog {
     /// Records that ranks pause after this step.
     pub fn pausing(&mut self, watch: &Watch, pause: Pause) {
         self.pausing = Some(pause);
-        let bound = self.pauses.get(&pause).map(|longest| longest.saturating_mul(PAUSES));
+        let bound = self.pauses.get(&pause).map(|longest| longest.saturating_mul(PAUSE_TIMEOUT_FACTOR));
         // A pause of a kind that was never measured has the long bound.
-        let bound = bound.map_or(LONG, |bound| bound.saturating_add(self.of_step()).min(LONG));
+        let bound =
+            bound.map_or(STARTUP_TIMEOUT, |bound| bound.saturating_add(self.of_step()).min(STARTUP_TIMEOUT));
         watch.set_patience(bound.max(self.of_step()));
     }
 
     /// Returns the bound of a step without a pause.
     fn of_step(&self) -> Duration {
-        if self.exchanged <= WARM {
-            return LONG.max(self.given.unwrap_or(LONG));
+        if self.exchanged <= WARMUP_STEPS {
+            return STARTUP_TIMEOUT.max(self.given.unwrap_or(STARTUP_TIMEOUT));
         }
-        let longest = self.steps.iter().max().copied().unwrap_or(LONG);
-        self.given.unwrap_or_else(|| longest.saturating_mul(STEPS).clamp(SHORT, LONG))
+        let longest = self.steps.iter().max().copied().unwrap_or(STARTUP_TIMEOUT);
+        self.given.unwrap_or_else(|| {
+            longest.saturating_mul(STEP_TIMEOUT_FACTOR).clamp(MIN_TIMEOUT, STARTUP_TIMEOUT)
+        })
     }
 }
 
@@ -87,7 +90,7 @@ mod tests {
     use super::*;
 
     fn after(steps: &[f64], given: Option<Duration>) -> (Watchdog, Watch, Instant) {
-        let (mut dog, watch) = (Watchdog { given, ..Watchdog::default() }, Watch::new(LONG));
+        let (mut dog, watch) = (Watchdog { given, ..Watchdog::default() }, Watch::new(STARTUP_TIMEOUT));
         let mut now = Instant::now();
         dog.exchanged(&watch, now);
         for step in steps {
@@ -101,37 +104,37 @@ mod tests {
     fn steps_that_compile_again_have_the_long_bound() {
         let (mut dog, watch, now) = after(&[0.01; 5], None);
         dog.restart(&watch);
-        assert_eq!(watch.patience(), LONG);
+        assert_eq!(watch.patience(), STARTUP_TIMEOUT);
         dog.exchanged(&watch, now + Duration::from_secs(100));
-        assert_eq!(watch.patience(), LONG);
+        assert_eq!(watch.patience(), STARTUP_TIMEOUT);
     }
 
     #[test]
     fn patience_follows_the_steps() {
-        assert_eq!(after(&[100.0, 1.0, 1.0], None).1.patience(), LONG, "the first steps compile");
-        assert_eq!(after(&[0.01; 5], None).1.patience(), SHORT);
+        assert_eq!(after(&[100.0, 1.0, 1.0], None).1.patience(), STARTUP_TIMEOUT, "the first steps compile");
+        assert_eq!(after(&[0.01; 5], None).1.patience(), MIN_TIMEOUT);
         assert_eq!(after(&[2.0, 2.0, 3.0, 2.0, 2.0], None).1.patience(), Duration::from_secs(60));
-        assert_eq!(after(&[600.0; 6], None).1.patience(), LONG);
+        assert_eq!(after(&[600.0; 6], None).1.patience(), STARTUP_TIMEOUT);
         let mut long = vec![40.0];
-        long.extend([2.0; KNOWN]);
+        long.extend([2.0; KEPT_STEP_TIMES]);
         assert_eq!(after(&long, None).1.patience(), Duration::from_secs(40), "old times are forgotten");
         let given = Some(Duration::from_secs(5));
         assert_eq!(after(&[1.0; 6], given).1.patience(), Duration::from_secs(5));
-        assert_eq!(after(&[1.0; 2], given).1.patience(), LONG);
+        assert_eq!(after(&[1.0; 2], given).1.patience(), STARTUP_TIMEOUT);
     }
 
     #[test]
     fn pauses_have_times_of_their_own() {
         let (mut dog, watch, mut now) = after(&[0.1; 8], None);
         dog.pausing(&watch, [true, false, false]);
-        assert_eq!(watch.patience(), LONG, "no evaluation was measured yet");
+        assert_eq!(watch.patience(), STARTUP_TIMEOUT, "no evaluation was measured yet");
         now += Duration::from_secs(10);
         dog.exchanged(&watch, now);
-        assert_eq!(watch.patience(), SHORT, "a pause is not a step");
+        assert_eq!(watch.patience(), MIN_TIMEOUT, "a pause is not a step");
         dog.pausing(&watch, [true, false, false]);
         assert_eq!(watch.patience(), Duration::from_secs(60));
         dog.exchanged(&watch, now);
         dog.pausing(&watch, [true, true, false]);
-        assert_eq!(watch.patience(), LONG, "another kind of pause");
+        assert_eq!(watch.patience(), STARTUP_TIMEOUT, "another kind of pause");
     }
 }

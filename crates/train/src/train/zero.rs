@@ -1,4 +1,4 @@
-//! State of the optimizer, and gradients, partitioned among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
+//! State of the optimizer, and gradients, partitioned between ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
 //! Optimizations Toward Training Trillion Parameter Models", 2020).
 //!
 //! Each rank has a part of every gradient buffer, with about the same number of elements. It receives the sums of that part, updates the parameters
@@ -8,7 +8,7 @@
 //! no whole gradients are kept ([`divided`](super::divided)).
 
 use super::sums::{Sums, divide};
-use crate::optim::{Part, Rule};
+use crate::optim::{ParameterPart, Rule};
 use netcl_dist::Span;
 use netcl_model::params::ALIGN;
 use netcl_tensor::ops::optimizer::LANES;
@@ -16,14 +16,14 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, within these bounds in bytes. Fewer than `LEAST` do not justify a
-/// separate exchange.
-const MOST: usize = 25 << 20;
-const LEAST: usize = 64 << 10;
+/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, within these bounds in bytes. Fewer than `MIN_BUFFER_BYTES` do not
+/// justify a separate exchange.
+const MAX_BUFFER_BYTES: usize = 25 << 20;
+const MIN_BUFFER_BYTES: usize = 64 << 10;
 const PARTS: usize = 16;
 
 /// Elements of a parameter whose gradients are adjacent.
-pub(super) struct Piece {
+pub(super) struct ParameterPiece {
     pub param: Tensor,
     pub range: Range<usize>,
     /// Position of the first of their gradients, in elements.
@@ -33,14 +33,14 @@ pub(super) struct Piece {
 /// Gradients that are exchanged together.
 pub(super) struct Cell {
     /// In the order of the parameters.
-    pub params: Vec<Piece>,
+    pub params: Vec<ParameterPiece>,
     /// Number of elements, including those between parameters.
     pub count: usize,
 }
 
 /// Returns the elements of a buffer for gradients that are not kept, for this many elements of `width` bytes in total.
 pub(super) fn cell(elements: usize, width: usize) -> usize {
-    let bytes = (elements / PARTS).saturating_mul(width).clamp(LEAST, MOST);
+    let bytes = (elements / PARTS).saturating_mul(width).clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
     (bytes / width / ALIGN).max(1) * ALIGN
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Shards {
     /// Start and end of the ranks' parts of each cell, in elements.
     bounds: Vec<Arc<Vec<usize>>>,
     /// This rank's parts, and the position of their gradients: the number of the cell and the first element in it.
-    own: Vec<(Part, usize, usize)>,
+    own: Vec<(ParameterPart, usize, usize)>,
     /// The parameters of each rank, in the memory of this rank's device: those of the last cell first, because the next step uses them first.
     spans: Arc<Vec<Vec<Span>>>,
     /// Bytes from the beginning of all ranks' spans that contain the parameters of each cell.
@@ -80,13 +80,13 @@ impl Shards {
             let count: usize = held.iter().sum();
             let parts = if whole { "whole tensors".into() } else { format!("parts of {LANES}") };
             return Err(Error::format(format!(
-                "--zero: {count} parameters cannot be divided among {size} ranks in {parts}"
+                "--zero: {count} parameters cannot be divided between {size} ranks in {parts}"
             )));
         }
         let mut own = Vec::new();
         for (number, (cell, bounds)) in cells.iter().zip(&bounds).enumerate() {
             for (param, at, range) in within(cell, bounds[rank]..bounds[rank + 1]) {
-                own.push((Part::new(param, range)?, number, at));
+                own.push((ParameterPart::new(param, range)?, number, at));
             }
         }
         let (mut spans, mut needs) = (vec![Vec::new(); size], vec![0; cells.len()]);
@@ -121,7 +121,7 @@ impl Shards {
     }
 
     /// Returns the parts that this rank updates.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Vec<ParameterPart> {
         self.own.iter().map(|(part, ..)| part.clone()).collect()
     }
 
@@ -145,7 +145,7 @@ impl Shards {
     /// # Errors
     /// `Unsupported` for other buffers than planned: a parameter lacks a gradient, or has one of another type.
     pub fn attach(&self, sums: &Sums) -> Result<()> {
-        let place = |piece: &Piece| (piece.param.name().unwrap_or_default().to_owned(), piece.at);
+        let place = |piece: &ParameterPiece| (piece.param.name().unwrap_or_default().to_owned(), piece.at);
         let places = self.cells.iter().map(|cell| cell.params.iter().map(place).collect::<Vec<_>>());
         if !places.eq(sums.places().iter().cloned()) {
             return Err(Error::unsupported(
@@ -160,7 +160,7 @@ impl Shards {
     }
 
     /// Returns this rank's parts, and the position of their gradients: the number of the cell and the first element in it.
-    pub fn own(&self) -> &[(Part, usize, usize)] {
+    pub fn own(&self) -> &[(ParameterPart, usize, usize)] {
         &self.own
     }
 }
@@ -169,7 +169,7 @@ impl Shards {
 fn staying(trained: &[Tensor]) -> Vec<Cell> {
     let separate = trained.first().is_some_and(|param| param.device().settings().exact_memory);
     let buckets = divide(trained.iter().rev().map(|param| (param, param.dtype())), separate);
-    let piece = |(param, at): (Tensor, usize)| Piece { range: 0..param.count(), param, at };
+    let piece = |(param, at): (Tensor, usize)| ParameterPiece { range: 0..param.count(), param, at };
     let cell = |bucket: super::sums::Bucket| Cell {
         params: bucket.params.into_iter().map(piece).collect(),
         count: bucket.count,
@@ -200,7 +200,7 @@ fn through(trained: &[Tensor]) -> Result<Vec<Cell>> {
         let piece = |(param, at): &(&Tensor, usize)| {
             let (from, to) = (begin.max(*at), end.min(at + param.count()));
             let param = (*param).clone();
-            (from < to).then(|| Piece { param, range: from - at..to - at, at: from - begin })
+            (from < to).then(|| ParameterPiece { param, range: from - at..to - at, at: from - begin })
         };
         Cell { params: places.iter().filter_map(piece).collect(), count: end - begin }
     };
@@ -255,7 +255,7 @@ fn place(cell: &Cell, count: usize) -> usize {
 
 /// Returns the parameter elements in a range of a cell: for each parameter the position of its first one, and their range.
 fn within(cell: &Cell, range: Range<usize>) -> impl Iterator<Item = (&Tensor, usize, Range<usize>)> {
-    cell.params.iter().filter_map(move |Piece { param, range: all, at }| {
+    cell.params.iter().filter_map(move |ParameterPiece { param, range: all, at }| {
         let (from, to) = (range.start.max(*at), range.end.min(at + all.len()));
         (from < to).then(|| (param, from, from - at + all.start..to - at + all.start))
     })
@@ -280,7 +280,7 @@ fn join(spans: &mut Vec<Span>, span: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optim::{AdamW, Kind, Step};
+    use crate::optim::{AdamW, OptimizerKind, UpdateStep};
     use netcl_model::params::{Init, Params};
     use netcl_tensor::suite::test_device;
 
@@ -323,7 +323,7 @@ mod tests {
             for rank in 0..size {
                 let shards = Shards::new(&trained, (size, rank), stage, &ADAMW).unwrap();
                 let parts = shards.parts();
-                for Part { param, range, .. } in &parts {
+                for ParameterPart { param, range, .. } in &parts {
                     let i = trained.iter().position(|other| other.name() == param.name()).unwrap();
                     assert!(range.start.is_multiple_of(LANES));
                     seen[i][range.clone()].iter_mut().for_each(|n| *n += 1);
@@ -349,7 +349,7 @@ mod tests {
     struct Whole;
 
     impl Rule for Whole {
-        fn kind(&self) -> &'static Kind {
+        fn kind(&self) -> &'static OptimizerKind {
             ADAMW.kind()
         }
         fn values(&self) -> Vec<f64> {
@@ -364,7 +364,7 @@ mod tests {
         fn scalars(&self) -> [f64; 4] {
             ADAMW.scalars()
         }
-        fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step) {
+        fn reference(&self, p: &mut f64, state: &mut [f64], step: &UpdateStep) {
             ADAMW.reference(p, state, step);
         }
     }

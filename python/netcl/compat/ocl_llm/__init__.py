@@ -1,7 +1,7 @@
 """The names of OCL-LLM for netcl: tensors with OCL-LLM's methods, layers, ``SimpleModel``, ``AdamOptimizer``, checkpoints, and its training script,
 ``python -m netcl.compat.ocl_llm``.
 
-Differences: everything runs on the device, so nothing falls back to NumPy. Gradients are the ``grad`` of netcl's tape, so there are no custom
+Differences: everything runs on the device, so nothing falls back to NumPy. Gradients are the ``grad`` of netcl's tape, without custom
 context classes. A checkpoint is an ``.npz`` file of arrays with metadata as JSON, and pickles are never read.
 """
 

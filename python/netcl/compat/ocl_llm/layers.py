@@ -91,7 +91,7 @@ class GeLUActivation(Layer):
 
 
 class LayerNorm(Layer):
-    """Normalizes rows to mean 0 and variance 1. It has no parameters."""
+    """Normalizes rows to mean 0 and variance 1. It does not have parameters."""
 
     def __init__(self, embed_dim: int, eps: float = 1e-5) -> None:
         self.embed_dim, self.eps = embed_dim, eps
@@ -179,12 +179,12 @@ class SimpleModel(Layer):
         return self.output(self.norm(x))
 
     def train(self) -> "SimpleModel":
-        """Has no effect, because the model has no dropout."""
+        """Has no effect, because the model does not have dropout."""
         self.training = True
         return self
 
     def eval(self) -> "SimpleModel":
-        """Has no effect, because the model has no dropout."""
+        """Has no effect, because the model does not have dropout."""
         self.training = False
         return self
 

@@ -2,7 +2,7 @@
 ``GraphExecutor``, ``EventTimer``.
 
 Differences: netcl's tape is implicit, so a ``Tape`` only starts the backward. Queues belong to the device. netcl chooses and fuses kernels.
-``distributed`` does not exist, because netcl has no collectives yet.
+``distributed`` does not exist, because netcl does not have collectives yet.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ from .memory import BufferPool, EventTimer, Tensor
 
 def __getattr__(name: str) -> Any:
     if name == "distributed":
-        raise AttributeError("netcl.compat.plan.distributed: netcl has no collectives yet; train on one device, or split a model's layers between devices with netcl.LLM")
+        raise AttributeError("netcl.compat.plan.distributed: netcl does not have collectives yet; train on one device, or split a model's layers between devices with netcl.LLM")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -25,7 +25,7 @@ class TensorRef:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation, or an input if it has no function."""
+    """An operation, or an input if it does not have a function."""
 
     ref: TensorRef
     function: Optional[Callable[..., _Tensor]] = None
@@ -65,7 +65,7 @@ class Graph:
         ref = TensorRef(name, None if shape is None else tuple(shape), dtype)
         if isinstance(fn, str):
             if fn not in _ops.__all__:
-                raise FormatError(f"Graph: netcl.ops has no operation {fn!r}")
+                raise FormatError(f"Graph: netcl.ops does not have an operation {fn!r}")
             return self._add(Node(ref, getattr(_ops, fn), tuple(i.name for i in inputs), fn, attributes))
         return self._add(Node(ref, fn, tuple(i.name for i in inputs), None, attributes))
 

@@ -65,7 +65,7 @@ _made: Dict[str, Callable[..., Any]] = {}
 
 def elementwise_binary(expr: str) -> Callable[[_Tensor, _Tensor], Tensor]:
     """Builds a function of two float32 tensors of equal shape from an OpenCL C expression in ``a`` and ``b``: ``elementwise_binary("a * b + 1.0f")(x,
-    y)``. It has no gradient.
+    y)``. It does not have a gradient.
     """
     if expr not in _made:
         _made[expr] = _kernel_of(expr)

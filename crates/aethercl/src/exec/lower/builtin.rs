@@ -1,6 +1,6 @@
 //! Language built-ins, lowered to element-wise or dedicated instructions.
 
-use super::super::bytecode::{AtomicOp, Collective, File, Inst, Number, preset};
+use super::super::bytecode::{AtomicOp, Collective, File, Inst, NumberKind, preset};
 use super::super::lanes::{Binary32, Binary64, Narrow, Ternary64, Unary32, Unary64, Widen};
 use super::operator::is_wide;
 use super::place::Addr;
@@ -321,7 +321,7 @@ impl Lower<'_> {
         let wide = is_wide(element);
         let dst = self.e.temporary(if wide { File::Long } else { File::Word });
         let list = self.e.list(values);
-        let shared = addr.space() != Some(crate::memory::address::Space::Local);
+        let shared = addr.space() != Some(crate::memory::address::PointerSpace::Local);
         self.e.code.global_atomics |= shared;
         self.e.code.granule = self.e.code.granule.min(4);
         let address = self.instruction_address(&addr.aligned(element.size() as u32));
@@ -351,9 +351,9 @@ impl Lower<'_> {
         let element = e.ty.element().unwrap_or(Scalar::I32);
         let wide = is_wide(element);
         let number = match element {
-            s if s.is_float() => Number::Float,
-            s if s.is_signed() => Number::Signed,
-            _ => Number::Unsigned,
+            s if s.is_float() => NumberKind::Float,
+            s if s.is_signed() => NumberKind::Signed,
+            _ => NumberKind::Unsigned,
         };
         let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
         let index = self.collective_index(b, args, &values);

@@ -1,8 +1,8 @@
 //! Program-scope variables: constants in one block of memory, and writable variables, each in a separate allocation.
 
-use crate::hir::{GlobalId, Program};
+use crate::hir::{GlobalId, TranslationUnit};
 use crate::memory::Allocation;
-use crate::memory::address::{PROGRAM_SCOPE, Space, object_pointer};
+use crate::memory::address::{PROGRAM_SCOPE, PointerSpace, object_pointer};
 use std::sync::Arc;
 
 /// Alignment of writable variables in bytes, and the minimum gap between them.
@@ -13,7 +13,7 @@ const GAP: u64 = 256;
 pub struct Constants {
     /// The constants' bytes as words, with resolved addresses.
     pub words: Vec<u32>,
-    /// Byte offset and size of each variable; a writable variable has no bytes here.
+    /// Byte offset and size of each variable; a writable variable does not have bytes here.
     pub places: Vec<(u32, u32)>,
     /// Variables in global memory that are not `const`: they keep the written values for the lifetime of the program.
     pub writable: Vec<Arc<Allocation>>,
@@ -23,7 +23,7 @@ pub struct Constants {
 
 impl Constants {
     /// Lays out the program's variables.
-    pub fn new(program: &Program) -> Constants {
+    pub fn new(program: &TranslationUnit) -> Constants {
         let mut out = Constants::default();
         let mut bytes: Vec<u8> = Vec::new();
         let mut next = PROGRAM_SCOPE;
@@ -71,7 +71,7 @@ impl Constants {
         let at = id.0 as usize;
         match self.writables[at] {
             Some(number) => self.writable[number].address,
-            None => object_pointer(Space::Constant, id.0, u64::from(self.places[at].0)),
+            None => object_pointer(PointerSpace::Constant, id.0, u64::from(self.places[at].0)),
         }
     }
 

@@ -4,7 +4,7 @@ use super::super::bytecode::{File, Inst, Reg};
 use super::facts::Fact;
 use super::{Lower, Storage, Val, Value, Variable, address_of, file_of, place};
 use crate::hir::{Init, Local, LocalId};
-use crate::memory::address::{Space, offset};
+use crate::memory::address::{PointerSpace, offset};
 use crate::source::Span;
 use crate::types::{Space as TypeSpace, Type};
 
@@ -24,7 +24,7 @@ impl Lower<'_> {
     pub(super) fn variable(&self, id: LocalId) -> &Variable {
         // Lowering visits a declaration before each use; the front end rejects a jump over it.
         static NONE: Variable =
-            Variable { storage: Storage::Memory(0, Space::Private), depth: 0, first_leaf: usize::MAX };
+            Variable { storage: Storage::Memory(0, PointerSpace::Private), depth: 0, first_leaf: usize::MAX };
         self.frame().variables[id.0 as usize].as_ref().unwrap_or(&NONE)
     }
 
@@ -41,7 +41,7 @@ impl Lower<'_> {
         let bytes = self.bytes_of(local.ty, &local.name, self.e.span);
         if local.space == TypeSpace::Local {
             let address = self.local_variable(id, &local, bytes);
-            self.bind_variable(id, Storage::Memory(address, Space::Local), 0, true);
+            self.bind_variable(id, Storage::Memory(address, PointerSpace::Local), 0, true);
             return;
         }
         if self.needs_memory(id, &local) {
@@ -49,10 +49,10 @@ impl Lower<'_> {
             let known = self.locals.get(&key).copied();
             let address = known.unwrap_or_else(|| {
                 let (object, at) = self.e.private_object(&local.name, bytes, local.align);
-                address_of(Space::Private, object, at)
+                address_of(PointerSpace::Private, object, at)
             });
             self.locals.insert(key, address);
-            self.bind_variable(id, Storage::Memory(address, Space::Private), 0, true);
+            self.bind_variable(id, Storage::Memory(address, PointerSpace::Private), 0, true);
             if self.checked {
                 self.e.push(Inst::Undefine { offset: offset(address), bytes });
             }
@@ -78,7 +78,7 @@ impl Lower<'_> {
             return *address;
         }
         let (object, at) = self.e.local_object(&local.name, bytes, local.align);
-        let address = address_of(Space::Local, object, at);
+        let address = address_of(PointerSpace::Local, object, at);
         self.locals.insert(key, address);
         address
     }

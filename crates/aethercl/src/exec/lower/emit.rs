@@ -1,6 +1,6 @@
 //! Registers, constants, labels and instructions while a kernel is lowered.
 
-use super::super::bytecode::{Address, Code, File, Inst, Object, Reg, Slot, Target, preset};
+use super::super::bytecode::{Address, Code, File, Inst, JumpTarget, Object, Reg, Slot, preset};
 use super::super::lanes;
 use crate::source::Span;
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ pub struct Emitter {
     free: [Vec<u16>; 3],
     /// Temporaries of the statement being lowered.
     temporaries: Vec<Reg>,
-    labels: Vec<Target>,
+    labels: Vec<JumpTarget>,
     free_slots: Vec<Slot>,
     last_label: usize,
     /// The exceeded limit, if any: numbers allocated after it must not be used.
@@ -190,15 +190,15 @@ impl Emitter {
     }
 
     /// Returns a new jump label.
-    pub fn label(&mut self) -> Target {
-        self.labels.push(Target::MAX);
-        self.labels.len() as Target - 1
+    pub fn label(&mut self) -> JumpTarget {
+        self.labels.push(JumpTarget::MAX);
+        self.labels.len() as JumpTarget - 1
     }
 
     /// Places the label here.
-    pub fn bind(&mut self, label: Target) {
+    pub fn bind(&mut self, label: JumpTarget) {
         self.last_label = self.code.insts.len();
-        self.labels[label as usize] = self.code.insts.len() as Target;
+        self.labels[label as usize] = self.code.insts.len() as JumpTarget;
     }
 
     /// Allocates a waiting mask until [`Emitter::release_slot`].

@@ -5,22 +5,22 @@ use crate::hir::LocalId;
 use std::collections::{HashMap, HashSet};
 
 /// A call chain: each inlined call has a separate one.
-pub type Context = u32;
+pub type CallChain = u32;
 
 /// Facts from earlier passes. All sets only grow, so that lowering terminates.
 #[derive(Debug, Default)]
 pub struct Facts {
-    contexts: HashMap<(Context, usize), Context>,
+    contexts: HashMap<(CallChain, usize), CallChain>,
     /// Variables whose value differs between lanes.
-    pub divergent: HashSet<(Context, LocalId)>,
+    pub divergent: HashSet<(CallChain, LocalId)>,
     /// Variables that need memory.
-    pub in_memory: HashSet<(Context, LocalId)>,
+    pub in_memory: HashSet<(CallChain, LocalId)>,
     /// Loops that some lanes leave before others.
-    pub exits: HashSet<(Context, usize)>,
+    pub exits: HashSet<(CallChain, usize)>,
     /// Loops in which some lanes start the next iteration before others.
-    pub continues: HashSet<(Context, usize)>,
+    pub continues: HashSet<(CallChain, usize)>,
     /// Calls from which some lanes return before others.
-    pub returns: HashSet<Context>,
+    pub returns: HashSet<CallChain>,
     /// Whether this pass added a fact.
     pub changed: bool,
 }
@@ -42,13 +42,13 @@ pub enum Fact {
 
 impl Facts {
     /// Returns the context of a call from `from` at `site` (an address in the typed program).
-    pub fn context(&mut self, from: Context, site: usize) -> Context {
-        let next = self.contexts.len() as Context + 1;
+    pub fn context(&mut self, from: CallChain, site: usize) -> CallChain {
+        let next = self.contexts.len() as CallChain + 1;
         *self.contexts.entry((from, site)).or_insert(next)
     }
 
     /// Returns true if a fact is known.
-    pub fn holds(&self, context: Context, fact: Fact) -> bool {
+    pub fn holds(&self, context: CallChain, fact: Fact) -> bool {
         match fact {
             Fact::Divergent(local) => self.divergent.contains(&(context, local)),
             Fact::Memory(local) => self.in_memory.contains(&(context, local)),
@@ -59,7 +59,7 @@ impl Facts {
     }
 
     /// Adds a fact.
-    pub fn add(&mut self, context: Context, fact: Fact) {
+    pub fn add(&mut self, context: CallChain, fact: Fact) {
         let new = match fact {
             Fact::Divergent(local) => self.divergent.insert((context, local)),
             Fact::Memory(local) => self.in_memory.insert((context, local)),

@@ -1,6 +1,6 @@
 //! Loops, and unrolling of loops with few iterations.
 
-use super::super::bytecode::{Inst, Slot, Target};
+use super::super::bytecode::{Inst, JumpTarget, Slot};
 use super::facts::Fact;
 use super::{Breakable, Lower, Storage, Val, site};
 use crate::hir::{Expr, ExprKind, Init, LocalId, Node, PlaceKind, Stmt, StmtKind, visit};
@@ -78,7 +78,7 @@ impl Lower<'_> {
     }
 
     /// Opens the regions of a loop and the masks that it needs.
-    fn open_loop(&mut self, s: &Stmt, end: Target, next: Target) -> (Option<Slot>, Option<Slot>) {
+    fn open_loop(&mut self, s: &Stmt, end: JumpTarget, next: JumpTarget) -> (Option<Slot>, Option<Slot>) {
         let exits = self.holds(Fact::Exit(site(s)));
         let continues = self.holds(Fact::Continue(site(s)));
         let exit = exits.then(|| self.e.slot());
@@ -119,7 +119,7 @@ impl Lower<'_> {
     }
 
     /// Leaves the loop in lanes where the condition is false.
-    fn condition(&mut self, s: &Stmt, cond: Option<&Expr>, exit: Option<Slot>, end: Target) {
+    fn condition(&mut self, s: &Stmt, cond: Option<&Expr>, exit: Option<Slot>, end: JumpTarget) {
         let mark = self.e.mark();
         let value = cond.map_or(Val::Const(1), |c| self.scalar(c));
         match (value, exit) {
@@ -145,7 +145,7 @@ impl Lower<'_> {
     }
 
     /// Lowers one iteration of the body, up to the target of `continue`.
-    fn round(&mut self, body: &Stmt, proceed: Option<Slot>, next: Target) {
+    fn round(&mut self, body: &Stmt, proceed: Option<Slot>, next: JumpTarget) {
         self.regions.push(proceed.is_some());
         self.joins.push(next);
         self.statement(body);

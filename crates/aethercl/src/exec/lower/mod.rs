@@ -25,14 +25,14 @@ mod stmt;
 pub use constants::Constants;
 pub use emit::Val;
 
-use super::bytecode::{Code, File, Inst, MemType, Parameter, Reg, Slot, Target};
-use crate::hir::{FunctionId, Local, LocalId, Program};
-use crate::memory::address::{Space, object_pointer};
+use super::bytecode::{Code, File, Inst, JumpTarget, MemType, Parameter, Reg, Slot};
+use crate::hir::{FunctionId, Local, LocalId, TranslationUnit};
+use crate::memory::address::{PointerSpace, object_pointer};
 use crate::source::Span;
 use crate::types::{Scalar, Space as TypeSpace, Type};
 use budget::Budget;
 use emit::Emitter;
-use facts::{Context, Fact, Facts};
+use facts::{CallChain, Fact, Facts};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -55,7 +55,7 @@ enum Storage {
     /// In registers or constants, one for each leaf.
     Registers(Value),
     /// In memory at this address.
-    Memory(u64, Space),
+    Memory(u64, PointerSpace),
 }
 
 #[derive(Debug, Clone)]
@@ -73,8 +73,8 @@ struct Breakable {
     site: usize,
     exit: Option<Slot>,
     proceed: Option<Slot>,
-    end: Target,
-    next: Target,
+    end: JumpTarget,
+    next: JumpTarget,
     /// Open regions outside the part that `break` leaves, and outside the part that `continue` leaves.
     exit_depth: usize,
     next_depth: usize,
@@ -82,13 +82,13 @@ struct Breakable {
 
 /// A function being inlined.
 struct Frame {
-    context: Context,
+    context: CallChain,
     function: FunctionId,
     variables: Vec<Option<Variable>>,
     breakables: Vec<Breakable>,
     result: Value,
     returned: Slot,
-    end: Target,
+    end: JumpTarget,
     depth: usize,
     info: Rc<scan::Info>,
     /// The call, and the work done before it.
@@ -98,7 +98,7 @@ struct Frame {
 
 /// The lowering of one kernel, in one pass.
 pub struct Lower<'a> {
-    program: &'a Program,
+    program: &'a TranslationUnit,
     constants: &'a Constants,
     facts: &'a mut Facts,
     scans: &'a mut scan::Scans,
@@ -109,10 +109,10 @@ pub struct Lower<'a> {
     /// Open regions; true if it is divergent: entered by some lanes only.
     regions: Vec<bool>,
     /// Jump targets for the case that no lane is active, innermost last.
-    joins: Vec<Target>,
+    joins: Vec<JumpTarget>,
     /// Registers of variables, by block.
     owned: Vec<Reg>,
-    locals: HashMap<(Context, LocalId), u64>,
+    locals: HashMap<(CallChain, LocalId), u64>,
     leaf_cache: HashMap<Type, Rc<Vec<Leaf>>>,
     leaf_counts: HashMap<Type, u64>,
     /// Leaves of variables that are definitely assigned here.
@@ -135,7 +135,7 @@ pub struct Lower<'a> {
 /// # Errors
 /// Source position and name of an unsupported construct.
 pub fn lower(
-    program: &Program,
+    program: &TranslationUnit,
     constants: &Constants,
     kernel: FunctionId,
     checked: bool,
@@ -200,7 +200,7 @@ impl Lower<'_> {
         }
     }
 
-    fn open_frame(&mut self, id: FunctionId, context: Context, result: Value, returned: Slot) {
+    fn open_frame(&mut self, id: FunctionId, context: CallChain, result: Value, returned: Slot) {
         let function = self.program.function(id);
         let end = self.e.label();
         let divergent = self.facts.holds(context, Fact::Return);
@@ -276,7 +276,7 @@ impl Lower<'_> {
         &mut self.frames[last]
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> CallChain {
         self.frame().context
     }
 
@@ -381,12 +381,12 @@ fn file_of(mem: MemType) -> File {
 }
 
 /// Returns the space of an address, if the type determines it.
-fn space_of(space: TypeSpace) -> Option<Space> {
+fn space_of(space: TypeSpace) -> Option<PointerSpace> {
     match space {
-        TypeSpace::Private => Some(Space::Private),
-        TypeSpace::Local => Some(Space::Local),
+        TypeSpace::Private => Some(PointerSpace::Private),
+        TypeSpace::Local => Some(PointerSpace::Local),
         TypeSpace::Constant => None,
-        TypeSpace::Global => Some(Space::Global),
+        TypeSpace::Global => Some(PointerSpace::Global),
         TypeSpace::Generic => None,
     }
 }
@@ -397,6 +397,6 @@ fn site<T>(node: &T) -> usize {
 }
 
 /// Returns the address of an object.
-fn address_of(space: Space, object: u32, offset: u32) -> u64 {
+fn address_of(space: PointerSpace, object: u32, offset: u32) -> u64 {
     object_pointer(space, object, u64::from(offset))
 }

@@ -177,7 +177,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Lowers a division by a power of two, because division has no SIMD form.
+    /// Lowers a division by a power of two, because SIMD instructions do not divide.
     fn divide_by_power(&mut self, op: BinaryOp, signed: bool, a: Val, b: Val, wide: bool) -> Option<Val> {
         let Val::Const(c) = b else { return None };
         let bits = if wide { 64 } else { 32 };

@@ -5,7 +5,7 @@ use super::super::lanes::{Binary64, Unary64, Widen};
 use super::facts::Fact;
 use super::{Lower, Storage, Val, Value, file_of, space_of};
 use crate::hir::{BinaryOp, Expr, ExprKind, GlobalId, LocalId, Place, PlaceKind, Rounding};
-use crate::memory::address::{MAX_ARGUMENTS, Space, with_argument};
+use crate::memory::address::{MAX_ARGUMENTS, PointerSpace, with_argument};
 use crate::source::Span;
 use crate::types::{Scalar, Type};
 
@@ -16,18 +16,18 @@ pub struct Addr {
     index: Option<(Val, Extend, i64)>,
     uniform: Option<(Val, Extend, i64)>,
     offset: i64,
-    space: Option<Space>,
+    space: Option<PointerSpace>,
     align: u32,
 }
 
 impl Addr {
     /// Returns a known address.
-    pub fn constant(address: u64, space: Space, align: u32) -> Addr {
+    pub fn constant(address: u64, space: PointerSpace, align: u32) -> Addr {
         Addr::pointer(Val::Const(address), Some(space), align)
     }
 
     /// Returns the address of a pointer's target.
-    pub fn pointer(base: Val, space: Option<Space>, align: u32) -> Addr {
+    pub fn pointer(base: Val, space: Option<PointerSpace>, align: u32) -> Addr {
         Addr { base, index: None, uniform: None, offset: 0, space, align }
     }
 
@@ -44,7 +44,7 @@ impl Addr {
     }
 
     /// Returns the space, if it is known.
-    pub fn space(&self) -> Option<Space> {
+    pub fn space(&self) -> Option<PointerSpace> {
         self.space
     }
 }
@@ -86,7 +86,7 @@ impl Lower<'_> {
                         }
                         _ => {
                             self.note(Fact::Memory(id));
-                            Where::Memory(Addr::constant(0, Space::Private, align))
+                            Where::Memory(Addr::constant(0, PointerSpace::Private, align))
                         }
                     }
                 }
@@ -107,11 +107,14 @@ impl Lower<'_> {
     }
 
     /// Returns the address of a program-scope variable. A writable one counts as an argument after those of the kernel.
-    fn global_variable(&self, id: GlobalId) -> (u64, Space) {
+    fn global_variable(&self, id: GlobalId) -> (u64, PointerSpace) {
         let address = self.constants.address(id);
-        let Some(number) = self.constants.number(id) else { return (address, Space::Constant) };
+        let Some(number) = self.constants.number(id) else { return (address, PointerSpace::Constant) };
         let argument = self.program.function(self.frames[0].function).params + number;
-        (if argument < MAX_ARGUMENTS { with_argument(address, argument) } else { address }, Space::Global)
+        (
+            if argument < MAX_ARGUMENTS { with_argument(address, argument) } else { address },
+            PointerSpace::Global,
+        )
     }
 
     /// Lowers a place inside another: its indices are checked separately from those of the outer one.
@@ -163,7 +166,7 @@ impl Lower<'_> {
                     Where::Memory(addr) => addr,
                     Where::Variable(id, _) => {
                         self.note(Fact::Memory(id));
-                        Addr::constant(0, Space::Private, align)
+                        Addr::constant(0, PointerSpace::Private, align)
                     }
                 }
             }
@@ -295,7 +298,7 @@ impl Lower<'_> {
     ) -> Option<(Val, Extend, i64)> {
         use super::super::lanes::{Binary32, Narrow};
         let (first, first_extend, first_scale) = addr.index?;
-        let near = matches!(addr.space, Some(Space::Local | Space::Private));
+        let near = matches!(addr.space, Some(PointerSpace::Local | PointerSpace::Private));
         if value.is_uniform() || !near {
             return None;
         }
@@ -354,7 +357,7 @@ impl Lower<'_> {
     }
 
     fn space_of_access(&mut self, addr: &Addr, size: u32) {
-        if addr.space != Some(Space::Private) {
+        if addr.space != Some(PointerSpace::Private) {
             self.e.code.granule = self.e.code.granule.min(size);
         }
     }
@@ -362,8 +365,9 @@ impl Lower<'_> {
     /// Loads a value of a type from memory.
     pub(super) fn load_memory(&mut self, addr: &Addr, ty: Type) -> Value {
         let leaves = self.leaves(ty);
-        let uniform =
-            addr.base.is_uniform() && addr.index.is_none() && addr.space.is_some_and(|s| s != Space::Private);
+        let uniform = addr.base.is_uniform()
+            && addr.index.is_none()
+            && addr.space.is_some_and(|s| s != PointerSpace::Private);
         let constant = addr.base.is_uniform() && addr.index.is_none() && self.is_constant(addr);
         let mut value = Value::with_capacity(leaves.len());
         let mut at = 0;
@@ -385,7 +389,7 @@ impl Lower<'_> {
 
     /// Returns true if the address is that of a program-scope constant.
     fn is_constant(&self, addr: &Addr) -> bool {
-        matches!(addr.base, Val::Const(a) if crate::memory::address::space(a) == Space::Constant)
+        matches!(addr.base, Val::Const(a) if crate::memory::address::space(a) == PointerSpace::Constant)
     }
 
     /// Stores a value of a type to memory.
@@ -393,7 +397,7 @@ impl Lower<'_> {
         if self.unreachable {
             return;
         }
-        if addr.space == Some(Space::Constant) {
+        if addr.space == Some(PointerSpace::Constant) {
             self.unsupported(span, "a store to a constant of program scope");
             return;
         }

@@ -1,6 +1,6 @@
 //! Statements but loops.
 
-use super::super::bytecode::{Inst, Reg, Target};
+use super::super::bytecode::{Inst, JumpTarget, Reg};
 use super::facts::Fact;
 use super::{Breakable, Lower, Val, Value, site};
 use crate::hir::{Case, CompareOp, Expr, Stmt, StmtKind};
@@ -194,8 +194,8 @@ impl Lower<'_> {
         any
     }
 
-    fn switch_uniform(&mut self, cases: &[Case], conditions: &[Val], end: Target) {
-        let labels: Vec<Target> = cases.iter().map(|_| self.e.label()).collect();
+    fn switch_uniform(&mut self, cases: &[Case], conditions: &[Val], end: JumpTarget) {
+        let labels: Vec<JumpTarget> = cases.iter().map(|_| self.e.label()).collect();
         for (c, to) in conditions.iter().zip(&labels) {
             let cond = self.e.reg(*c);
             self.e.push(Inst::JumpIf { cond, value: true, to: *to });

@@ -11,7 +11,7 @@ mod table;
 use std::collections::HashMap;
 
 use super::{Sema, fold};
-use crate::hir::{Builtin, Expr, ExprKind, MemoryOrder, Scope};
+use crate::hir::{Builtin, Expr, ExprKind, MemoryOrder, MemoryScope};
 use crate::lex::Symbol;
 use crate::parse::ast;
 use crate::source::Span;
@@ -125,7 +125,8 @@ impl Sema<'_> {
         }
     }
 
-    /// Returns the order of a fence. The fences of OpenCL C 1.x have no scope: their order is visible to all; since 2.0 they have work-group scope.
+    /// Returns the order of a fence. The fences of OpenCL C 1.x do not have a scope: their order is visible to all; since 2.0 they have work-group
+    /// scope.
     fn fence_order(&self, name: &str, args: &[Expr]) -> MemoryOrder {
         let order = match name {
             "mem_fence" => MemoryOrder::FULL,
@@ -133,7 +134,7 @@ impl Sema<'_> {
             "write_mem_fence" => MemoryOrder::RELEASE,
             _ => return MemoryOrder::of(args.get(1), None, args.get(2)),
         };
-        if self.features.version < 200 { order } else { order.within(Scope::Group) }
+        if self.features.version < 200 { order } else { order.within(MemoryScope::Group) }
     }
 
     pub(super) fn builtin(&mut self, id: Builtin, args: Vec<Expr>, ty: Type, span: Span) -> Expr {
@@ -154,7 +155,7 @@ fn unsupported(name: &str) -> Option<&'static str> {
         "get_kernel_",
         "ndrange_",
     ]) {
-        return Some("this device has no pipes or device-side queues");
+        return Some("this device does not have pipes or device-side queues");
     }
     if starts(&["__nvvm", "nvvm_", "__builtin_amdgcn", "__builtin_nvptx", "intel_sub_group_"]) {
         return Some("it needs a vendor instruction, which this device does not have");

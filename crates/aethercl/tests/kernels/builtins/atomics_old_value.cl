@@ -1,4 +1,4 @@
-// The old value is given back: each item gets a place of its own
+// Atomics return the old value: each item gets a different position
 __kernel void k(__global int *count, __global int *seen) {
   int place = atomic_inc(count);
   seen[place] = 1;

@@ -1,4 +1,4 @@
-// Without a barrier a neighbour's element may not be there yet
+// Without a barrier, a neighbor's element may not be written yet
 __kernel void k(__global int *y) {
   __local int s[8];
   int l = get_local_id(0);

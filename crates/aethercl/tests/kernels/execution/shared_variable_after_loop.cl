@@ -1,4 +1,4 @@
-// A variable set in a loop keeps, for each work-item, the value of its own last round
+// After a loop, a variable has the value of the work-item's last iteration
 __kernel void k(__global int *y) {
   int i = get_global_id(0), seen = -1, rounds = 0;
   for (int j = 0; j < 5; j++) {

@@ -1,4 +1,4 @@
-/* What OpenCL C 2.0 and 3.0 add and kernels use: generic pointers, scoped atomics, linear ids, feature macros. */
+/* Additions of OpenCL C 2.0 and 3.0 that kernels use: generic pointers, scoped atomics, linear ids, feature macros. */
 int load(int *p) { return *p; }
 
 kernel void k(global int *out, global atomic_int *sum, local int *tile) {

@@ -1,4 +1,4 @@
-/* int beside uint becomes uint; beside long both become long. */
+/* int with uint becomes uint; with long both become long. */
 kernel void mixed_sign(global const int *s, global const uint *u, global int *out) {
   out[0] = s[0] < u[0];
   out[1] = s[0] < (long)u[0];

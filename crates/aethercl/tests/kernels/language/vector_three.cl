@@ -1,4 +1,4 @@
-/* Three lanes lie in the room of four, but vload3 reads three. */
+/* Three lanes occupy the space of four, but vload3 reads three. */
 kernel void vector_three(global const float *in, global float3 *aligned, global float *packed) {
   float3 v = vload3(1, in);
   aligned[0] = v;

@@ -1,4 +1,4 @@
-/* GNU's comma: gone where there is nothing behind it. */
+/* GNU's comma is dropped if nothing follows it. */
 int one(int a) { return a; }
 int three(int a, int b, int c) { return a + b * 10 + c * 100; }
 #define CALL(f, a, ...) f(a, ##__VA_ARGS__)

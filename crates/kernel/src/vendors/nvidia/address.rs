@@ -1,4 +1,4 @@
-//! Device addresses of buffers. OpenCL has no call for them, but a kernel can read them.
+//! Device addresses of buffers. OpenCL does not have a call for them, but a kernel can read them.
 
 use crate::kernel::Kernel;
 use crate::launch::Operand;

@@ -1,8 +1,8 @@
 //! Instructions of one architecture, through the driver's PTX output.
 //!
 //! NVIDIA's driver compiles OpenCL C for `sm_90`, but wgmma, setmaxnreg and others exist only on `sm_90a`. The driver's program binary is PTX text,
-//! and the driver accepts such text as input. So a kernel writes those instructions after the PTX comment `//@` in its asm strings, where the
-//! compiler keeps them with their operands filled in. [`patch`] uncomments them and sets the architecture. The driver's assembler supports that
+//! and the driver accepts such text as input. So a kernel writes those instructions after the PTX comment `//@` in its asm strings. The compiler
+//! keeps them there and fills in their operands. [`patch`] uncomments them and sets the architecture. The driver's assembler supports that
 //! architecture and builds the rest.
 
 use crate::kernel::Reload;
@@ -14,7 +14,7 @@ pub static SM90A: Reload =
 
 /// Maximum registers per work-item. The limit is the 65536 registers of a multiprocessor divided by the group size; none of our kernels gains from
 /// more than this.
-const MOST_REGISTERS: usize = 168;
+const MAX_REGISTERS: usize = 168;
 
 /// Returns the PTX with active `//@` instructions, for `sm_90a`, and with a register limit that lets the whole group start. `setmaxnreg` moves
 /// registers between warpgroups only within such a limit.
@@ -28,7 +28,7 @@ fn patch(ptx: &str) -> String {
         }
         out.push_str(&line.replace("//@", ""));
         if let Some(items) = group_items(line) {
-            let registers = (65_536 / items.max(1) / 8 * 8).min(MOST_REGISTERS);
+            let registers = (65_536 / items.max(1) / 8 * 8).min(MAX_REGISTERS);
             out.push_str(&format!(".maxnreg {registers}\n"));
         }
     }

@@ -13,8 +13,8 @@ const MAP_BYTES: usize = 128;
 /// Number of maps per table; a full table is followed by another.
 const TABLE_MAPS: usize = 2048;
 
-/// Returns the map's code for a type. f32 is rounded to tf32 during the copy, because matrix instructions accept nothing wider. Integers have no
-/// code.
+/// Returns the map's code for a type. f32 is rounded to tf32 during the copy, because matrix instructions accept nothing wider. `None` for
+/// integers.
 fn code(dtype: DType) -> Option<u32> {
     match dtype {
         DType::F16 => Some(6 << 7),

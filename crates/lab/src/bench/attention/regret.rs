@@ -5,13 +5,13 @@ use crate::bench::Bench;
 use crate::bench::choice::{Regrets, axis, drawn, spread};
 use netcl::prelude::*;
 
-const MOST_TOKENS: f64 = 8192.0;
-const MOST_BATCH: f64 = 16.0;
-const MOST_KV_HEADS: f64 = 16.0;
+const MAX_TOKENS: f64 = 8192.0;
+const MAX_BATCH: f64 = 16.0;
+const MAX_KV_HEADS: f64 = 16.0;
 /// Largest head size.
-const MOST_SIZE: u64 = 256;
+const MAX_SIZE: u64 = 256;
 /// Maximum elements of queries, keys, values and results together.
-const MOST_ELEMENTS: u64 = 1 << 28;
+const MAX_ELEMENTS: u64 = 1 << 28;
 
 /// Returns the sizes of attention number n, and whether it is causal: heads of 64 or 128, of any multiple of 8, or of any size from 8 on; grouped or
 /// not.
@@ -20,16 +20,16 @@ fn shape(seed: u64, n: u64) -> (Shape, bool) {
     let high = |bits: u64, count: u64| (bits >> 33) % count;
     let size = match size % 6 {
         0 | 1 => 64 << high(size, 2),
-        2 => 8 + high(size, MOST_SIZE - 7),
-        _ => 8 * (1 + high(size, MOST_SIZE / 8)),
+        2 => 8 + high(size, MAX_SIZE - 7),
+        _ => 8 * (1 + high(size, MAX_SIZE / 8)),
     };
-    let kv_heads = spread(kv_heads, MOST_KV_HEADS);
+    let kv_heads = spread(kv_heads, MAX_KV_HEADS);
     let group = if group % 2 == 0 { 1 } else { 2 << high(group, 3) };
     let shape = Shape {
-        batch: spread(batch, MOST_BATCH),
+        batch: spread(batch, MAX_BATCH),
         heads: kv_heads * group,
         kv_heads,
-        tokens: axis(tokens, MOST_TOKENS),
+        tokens: axis(tokens, MAX_TOKENS),
         size: size as usize,
     };
     (shape, high(causal, 2) == 0)
@@ -44,7 +44,7 @@ pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<(Shape, bool)> {
 /// Draws attentions with at most `most` operations.
 pub fn drawn_up_to(most: u64, count: usize, seed: u64) -> Vec<(Shape, bool)> {
     let fits = |(shape, causal): &(Shape, bool)| {
-        shape.flops(*causal, false) <= most && shape.elements(false) <= MOST_ELEMENTS
+        shape.flops(*causal, false) <= most && shape.elements(false) <= MAX_ELEMENTS
     };
     (0..).map(|n| shape(seed, n)).filter(fits).take(count).collect()
 }

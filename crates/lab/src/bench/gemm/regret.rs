@@ -5,7 +5,7 @@ use crate::bench::Bench;
 use crate::bench::choice::{Regrets, axis, drawn, mixed};
 use netcl::prelude::*;
 
-const LARGEST: f64 = 8192.0;
+const MAX_SIZE: f64 = 8192.0;
 const LAYOUTS: [&str; 4] = ["NN", "NT", "TN", "TT"];
 
 /// Draws random products, the same for the same seed: `[m, n, k]` and layout. Their multiply-adds are limited so that a sample is short on the
@@ -17,7 +17,7 @@ pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<([usize; 3], &'stat
 /// Draws products with at most `most` multiply-adds.
 pub fn drawn_up_to(most: f64, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
     let product = |n: u64| {
-        let size = [0, 1, 2].map(|i| axis(drawn(seed, n, i), LARGEST));
+        let size = [0, 1, 2].map(|i| axis(drawn(seed, n, i), MAX_SIZE));
         (size, LAYOUTS[(mixed(seed ^ n.wrapping_mul(31)) % 4) as usize])
     };
     let fits = |([m, n, k], _): &([usize; 3], _)| (m * n) as f64 * *k as f64 <= most;

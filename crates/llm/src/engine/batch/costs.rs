@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 /// Runs of a batch size before its times are used.
-const MEASURED: usize = 4;
+const MIN_RUNS: usize = 4;
 
 /// Out of this many runs, the first few batch all sequences even if one by one is faster, so that the comparison stays current.
 const AGAIN: usize = 64;
 
 /// Factor of the time of a batched step that one-by-one decoding must reach before it is tried.
-const WORTH: f64 = 0.95;
+const MIN_GAIN_FACTOR: f64 = 0.95;
 
 /// Cost of a step with this many sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Cost {
         self.step = match self.runs {
             0 => step,
             // The first runs compile kernels.
-            runs if runs < MEASURED => self.step.min(step),
+            runs if runs < MIN_RUNS => self.step.min(step),
             // A much longer run was disturbed: by the compilation of another kernel, or by another program.
             _ => self.step + 0.125 * (step.min(2.0 * self.step) - self.step),
         };
@@ -47,7 +47,7 @@ impl Cost {
     }
 
     fn known(&self) -> Option<f64> {
-        (self.runs >= 2 * MEASURED).then_some(self.step)
+        (self.runs >= 2 * MIN_RUNS).then_some(self.step)
     }
 }
 
@@ -69,7 +69,7 @@ impl Costs {
             false => self.together.entry(texts).or_default(),
         };
         cost.add(seconds);
-        if cost.runs == 2 * MEASURED {
+        if cost.runs == 2 * MIN_RUNS {
             let micros = cost.step * 1e6;
             let way =
                 if in_turns { format!("one of {all} texts in turns") } else { format!("{texts} together") };
@@ -81,14 +81,14 @@ impl Costs {
     /// Returns true if stepping `texts` sequences one by one takes less time than one batched step: a device may have a faster kernel for one
     /// sequence. The estimate first uses the time of a single sequence, then measurements, because turns have separate uploads.
     pub fn is_faster_one_by_one(&self, texts: usize, round: usize) -> bool {
-        if texts < 2 || round % AGAIN < MEASURED {
+        if texts < 2 || round % AGAIN < MIN_RUNS {
             return false;
         }
         let known = |of: &BTreeMap<usize, Cost>, texts: usize| of.get(&texts).and_then(Cost::known);
         let Some(all) = known(&self.together, texts) else { return false };
         match known(&self.in_turns, texts) {
             Some(turn) => texts as f64 * turn < all,
-            None => known(&self.together, 1).is_some_and(|one| texts as f64 * one < WORTH * all),
+            None => known(&self.together, 1).is_some_and(|one| texts as f64 * one < MIN_GAIN_FACTOR * all),
         }
     }
 
@@ -107,7 +107,7 @@ impl Costs {
     /// Sets a cost as if it was measured.
     #[cfg(test)]
     pub fn set(&mut self, texts: usize, seconds: f64) {
-        self.together.insert(texts, Cost { runs: 2 * MEASURED, step: seconds });
+        self.together.insert(texts, Cost { runs: 2 * MIN_RUNS, step: seconds });
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn measured(costs: &mut Costs, texts: usize, all: usize, seconds: f64) {
-        (0..2 * MEASURED).for_each(|_| _ = costs.add(texts, all, seconds));
+        (0..2 * MIN_RUNS).for_each(|_| _ = costs.add(texts, all, seconds));
     }
 
     /// Turns are tried if they are expected to save time, and kept if they do.

@@ -5,7 +5,7 @@
 use netcl_model::decoder::Decoder;
 use netcl_model::model::{Choice, Continuation, Model as _};
 use netcl_tensor::ops::choose::{Chooser, Rules};
-use netcl_tensor::ops::decode_attention::MOST_TOKENS;
+use netcl_tensor::ops::decode_attention::MAX_TOKENS;
 use netcl_tensor::{Error, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,10 +24,10 @@ pub enum Speculation<'a> {
 }
 
 /// Maximum number of proposed tokens per step: together with the preceding token they fill a step.
-pub const MOST_DRAFTED: usize = MOST_TOKENS - 1;
+pub const MAX_DRAFTED: usize = MAX_TOKENS - 1;
 
 /// Maximum number of tokens that must match an earlier occurrence; shorter matches are used if there is no longer one.
-const LONGEST: usize = 4;
+const MAX_MATCH_TOKENS: usize = 4;
 
 /// Proposes tokens for the sequences of an engine.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl<'a> Drafts<'a> {
             let device = decoder.last_device();
             greedy = Chooser::new(device, &Rules::greedy(), 1, own, None)?.map(Arc::new);
         }
-        Ok(Self { source, tokens: tokens.min(MOST_DRAFTED), greedy, texts: HashMap::new() })
+        Ok(Self { source, tokens: tokens.min(MAX_DRAFTED), greedy, texts: HashMap::new() })
     }
 
     /// Returns the maximum number of tokens per sequence; 0 without proposals.
@@ -91,7 +91,7 @@ impl<'a> Drafts<'a> {
 
 /// Returns up to `most` tokens that followed the last earlier occurrence of the last tokens of `ids`. Longer matches take precedence.
 fn looked_up(ids: &[u32], most: usize) -> Vec<u32> {
-    for n in (1..=LONGEST.min(ids.len().saturating_sub(1))).rev() {
+    for n in (1..=MAX_MATCH_TOKENS.min(ids.len().saturating_sub(1))).rev() {
         let (before, last) = (&ids[..ids.len() - 1], &ids[ids.len() - n..]);
         if let Some(at) = before.windows(n).rposition(|window| window == last) {
             return ids[at + n..].iter().take(most).copied().collect();

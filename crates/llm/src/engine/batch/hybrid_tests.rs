@@ -3,7 +3,7 @@
 use super::tests::{OPTIONS, as_alone, decoder, engine, job, schedules};
 use super::*;
 use crate::engine::CacheType;
-use crate::engine::needs::Needs;
+use crate::engine::memory_plan::MemoryPlan;
 use netcl_model::decoder::{LayerKind, MOVING_AVERAGE};
 use netcl_tensor::DType;
 use netcl_tensor::suite::quickly_built;
@@ -37,7 +37,7 @@ fn texts_of_a_hybrid_model_are_as_alone() {
         assert_eq!(pages[1] < pages[0], with_attention, "{pages:?}");
         let config = decoder.config();
         let states: u64 = (0..3).map(|i| config.state(i).bytes(40, DType::F32)).sum();
-        assert_eq!(Needs::new(config.clone(), DType::F32, &HashMap::new()).cache(40), states);
+        assert_eq!(MemoryPlan::new(config.clone(), DType::F32, &HashMap::new()).cache(40), states);
     }
 }
 
@@ -71,7 +71,7 @@ fn proposed_tokens_are_taken_back() {
     let (decoder, draft) = (hybrid(&device, true), hybrid(&device, false));
     for speculation in [Speculation::NGrams, Speculation::Model(&decoder), Speculation::Model(&draft)] {
         for page in [3, 4, 16] {
-            let options = EngineOptions { page, drafted: MOST_DRAFTED, ..OPTIONS };
+            let options = EngineOptions { page, drafted: MAX_DRAFTED, ..OPTIONS };
             let mut engine = Engine::new(&decoder, None, vec![7], options, speculation).unwrap();
             let jobs: Vec<Job> = (0..5).map(|i| job(i, 4 + 3 * i, 18)).collect();
             let usage = as_alone(&decoder, &mut engine, &jobs);

@@ -57,7 +57,7 @@ mod steps;
 mod text;
 
 pub use costs::StepCost;
-pub use draft::{MOST_DRAFTED, Speculation};
+pub use draft::{MAX_DRAFTED, Speculation};
 pub use request::{EngineOptions, Event, Job, Load, Logprobs, RequestId, Usage};
 
 use super::LoadedModel;
@@ -76,7 +76,7 @@ use std::time::Instant;
 use text::{Taken, Text};
 
 /// Maximum number of prompts that are prefilled between two runs.
-const MOST_PROMPTS: usize = 8;
+const MAX_PROMPTS: usize = 8;
 
 /// Decodes many sequences at the same time.
 pub struct Engine<'a> {
@@ -147,7 +147,7 @@ impl LoadedModel {
 }
 
 impl<'a> Engine<'a> {
-    /// Returns an engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer there is no text in addition to tokens, and
+    /// Returns an engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer, results have tokens but not text, and
     /// neither end tokens nor stop strings end a sequence.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
     pub fn longest(&self) -> usize {
         self.cache.longest()
     }
-    /// Returns true if there is no work.
+    /// Returns true if no work is left.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.active.is_empty()
     }
@@ -352,7 +352,7 @@ impl<'a> Engine<'a> {
             let text = &self.active[at];
             let (end, length) = (text.chunk(self.options.chunk), text.ids.len());
             // Even the shortest prompt takes some time.
-            let tokens = (end - text.cached).max(self.options.chunk / MOST_PROMPTS);
+            let tokens = (end - text.cached).max(self.options.chunk / MAX_PROMPTS);
             if self.has_read && tokens > left {
                 return Ok(());
             }

@@ -113,7 +113,7 @@ impl Allocator {
         found
     }
 
-    /// Returns an empty page; if there is none, evicts the page that was idle longest.
+    /// Returns an empty page; without one, evicts the page that was idle longest.
     pub fn take(&mut self) -> Option<u32> {
         let page = match self.free.pop() {
             Some(page) => page,

@@ -27,7 +27,7 @@ pub struct EngineOptions {
     pub cache: CacheType,
     /// Whether sequences share pages with the same content, and prompts reuse content of the cache.
     pub share: bool,
-    /// Tokens that are [proposed](Speculation) per step, at most [`MOST_DRAFTED`].
+    /// Tokens that are [proposed](Speculation) per step, at most [`MAX_DRAFTED`].
     pub drafted: usize,
 }
 

@@ -7,17 +7,17 @@ use netcl_tensor::suite::quickly_built;
 use std::collections::BTreeMap;
 
 /// Forty long sequences in four slots.
-const MANY: usize = 40;
-const LONG: usize = 40;
+const SEQUENCES: usize = 40;
+const SEQUENCE_TOKENS: usize = 40;
 
 fn roomy(texts: usize) -> EngineOptions {
-    EngineOptions { texts, tokens: Some(MANY * 48), ..OPTIONS }
+    EngineOptions { texts, tokens: Some(SEQUENCES * 48), ..OPTIONS }
 }
 
 /// Single steps of at most two tokens per sequence, like on a device with slow steps.
 fn step(engine: &mut Engine<'_>, heard: &mut Heard) {
     engine.steps = 2;
-    heard.hear(engine.step().unwrap());
+    heard.receive(engine.step().unwrap());
     assert!(engine.pages.is_consistent(&engine.held()));
 }
 
@@ -26,20 +26,24 @@ fn many_long_texts_do_not_delay_the_next_request() {
     let decoder = llama(&quickly_built().unwrap());
     let all = |heard: &Heard| heard.tokens.values().map(Vec::len).sum::<usize>();
     // The next request arrives while most of them wait for their first slice, and after all have had one.
-    for (begun, most) in [(1, MANY * 12), (MANY, 4 * 40)] {
+    for (begun, most) in [(1, SEQUENCES * 12), (SEQUENCES, 4 * 40)] {
         let (mut engine, mut heard) = (engine(&decoder, roomy(4)), Heard::default());
-        (0..MANY).for_each(|i| _ = engine.add(job(4 * i, 3, LONG)).unwrap());
+        (0..SEQUENCES).for_each(|i| _ = engine.add(job(4 * i, 3, SEQUENCE_TOKENS)).unwrap());
         while heard.tokens.len() < begun {
             step(&mut engine, &mut heard);
         }
         let (before, own) = (all(&heard), job(1, 5, 6));
-        assert!(before < MANY * LONG / 2, "{before} tokens");
+        assert!(before < SEQUENCES * SEQUENCE_TOKENS / 2, "{before} tokens");
         let next = engine.add(own.clone()).unwrap();
         while heard.of(next).is_empty() {
             step(&mut engine, &mut heard);
         }
         let meanwhile = all(&heard) - before;
-        assert!(meanwhile < most, "{meanwhile} of {} tokens came before the first one", MANY * LONG);
+        assert!(
+            meanwhile < most,
+            "{meanwhile} of {} tokens came before the first one",
+            SEQUENCES * SEQUENCE_TOKENS
+        );
         while !heard.done.contains_key(&next) {
             step(&mut engine, &mut heard);
         }
@@ -52,7 +56,7 @@ fn many_long_texts_do_not_delay_the_next_request() {
 fn texts_are_paused_only_while_others_wait() {
     let decoder = llama(&quickly_built().unwrap());
     let mut engine = engine(&decoder, roomy(4));
-    (0..4).for_each(|i| _ = engine.add(job(i, 3, LONG)).unwrap());
+    (0..4).for_each(|i| _ = engine.add(job(i, 3, SEQUENCE_TOKENS)).unwrap());
     run(&mut engine);
     assert_eq!(engine.admitted, 4);
 }
@@ -63,13 +67,13 @@ fn a_pause_loses_no_step() {
     let decoder = llama(&quickly_built().unwrap());
     let options = EngineOptions { chunk: 64, share: false, ..roomy(4) };
     let (mut engine, mut heard) = (engine(&decoder, options), Heard::default());
-    (0..8).for_each(|_| _ = engine.add(job(1, 5, LONG)).unwrap());
+    (0..8).for_each(|_| _ = engine.add(job(1, 5, SEQUENCE_TOKENS)).unwrap());
     while !engine.is_idle() {
         step(&mut engine, &mut heard);
     }
     assert!(engine.admitted > 8);
     // The first token of each comes from the prefill.
-    assert_eq!(engine.cache.steps(4), 2 * (LONG - 1));
+    assert_eq!(engine.cache.steps(4), 2 * (SEQUENCE_TOKENS - 1));
 }
 
 /// With pages for all, and with so few that paused texts lose theirs.
@@ -120,7 +124,7 @@ fn pauses_change_no_bit() {
 fn a_long_text_ends_although_short_ones_come_all_the_time() {
     let decoder = llama(&quickly_built().unwrap());
     let (mut engine, mut heard) = (engine(&decoder, roomy(1)), Heard::default());
-    let long = engine.add(job(0, 3, LONG)).unwrap();
+    let long = engine.add(job(0, 3, SEQUENCE_TOKENS)).unwrap();
     let mut others = 0;
     while !heard.done.contains_key(&long) {
         while engine.waiting.len() < 4 {
@@ -130,7 +134,7 @@ fn a_long_text_ends_although_short_ones_come_all_the_time() {
         step(&mut engine, &mut heard);
         assert!(others < 60, "{} tokens after {others} requests", heard.of(long).len());
     }
-    assert_eq!(heard.of(long), alone(&decoder, &job(0, 3, LONG)));
+    assert_eq!(heard.of(long), alone(&decoder, &job(0, 3, SEQUENCE_TOKENS)));
     assert!(others > 8, "{others}");
 }
 
@@ -151,7 +155,7 @@ fn schedules_with_pauses_lose_no_page_and_change_no_text() {
             match draw(8) {
                 0 if !asked.is_empty() => {
                     let (id, _) = asked[asked.len() - 1 - draw(asked.len().min(6))];
-                    heard.hear(engine.cancel(id));
+                    heard.receive(engine.cancel(id));
                 }
                 1 | 2 if !engine.is_full() => {
                     let kind = draw(kinds.len());

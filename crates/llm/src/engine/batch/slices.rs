@@ -8,7 +8,7 @@ use super::text::Text;
 const SHORTEST: usize = 8;
 
 /// Maximum tokens per slice.
-const LONGEST: usize = 32;
+const MAX_SLICE_TOKENS: usize = 32;
 
 /// A sequence whose pages are needed continues until it has generated this fraction (1/n) of its length. Prefilling it again then costs little in
 /// comparison.
@@ -95,8 +95,8 @@ impl<'a> Engine<'a> {
         let longest = self.longest();
         let is_at_its_end = |text: &Text<'_>| {
             let slice = match pages_are_scarce {
-                true => LONGEST.max(text.ids.len() / WORTH_READING),
-                false => text.before.clamp(SHORTEST, LONGEST),
+                true => MAX_SLICE_TOKENS.max(text.ids.len() / WORTH_READING),
+                false => text.before.clamp(SHORTEST, MAX_SLICE_TOKENS),
             };
             text.is_read()
                 && text.usage.made - text.before + steps >= slice

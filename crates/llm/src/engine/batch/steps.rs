@@ -9,10 +9,10 @@ use netcl_tensor::ops::choose::Rules;
 use std::time::Instant;
 
 /// Maximum number of steps that are enqueued at once.
-const MOST_STEPS: usize = 32;
+const MAX_STEPS: usize = 32;
 
 /// The same if tokens are proposed between runs.
-const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
+const MAX_STEPS_BETWEEN_DRAFTS: usize = 2;
 
 /// Target duration of a run in seconds. It is long compared with the host's work between two runs, which the device does not wait for if the next run
 /// is already enqueued. It is short for streams and new requests.
@@ -66,7 +66,7 @@ impl<'a> Engine<'a> {
             let began = self.sampled.map_or(run.began, |last| last.max(run.began));
             let each = now.duration_since(began).as_secs_f64() / run.steps as f64;
             let step = self.costs.add(run.texts.len(), run.beside, each);
-            self.steps = ((RUN / step.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * run.steps);
+            self.steps = ((RUN / step.max(1e-9)) as usize).clamp(1, MAX_STEPS).min(2 * run.steps);
         }
         self.sampled = Some(now);
         self.hand_out(&run, sampled, events)
@@ -177,7 +177,7 @@ impl<'a> Engine<'a> {
     fn plan(&mut self) -> Result<Option<Plan>> {
         let (longest, drafted, mut steps) = (self.longest(), self.drafts.tokens(), self.steps);
         if drafted > 0 {
-            steps = steps.min(MOST_STEPS_BETWEEN_DRAFTS);
+            steps = steps.min(MAX_STEPS_BETWEEN_DRAFTS);
         }
         self.rounds = self.rounds.wrapping_add(1);
         let mut drafts = std::mem::take(&mut self.drafts);

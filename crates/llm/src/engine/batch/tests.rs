@@ -85,7 +85,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    pub fn hear(&mut self, events: Vec<Event>) {
+    pub fn receive(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
                 Event::Token { id, token, .. } => {
@@ -108,7 +108,7 @@ impl Heard {
 pub(super) fn run(engine: &mut Engine<'_>) -> Heard {
     let mut heard = Heard::default();
     while !engine.is_idle() {
-        heard.hear(engine.step().unwrap());
+        heard.receive(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
     }
     assert_eq!(engine.pages.available(), engine.pages.count(), "a page leaked");
@@ -158,14 +158,14 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
     let (mut heard, mut ahead, mut late) = (Heard::default(), 0, None);
     while !engine.is_idle() {
-        heard.hear(engine.step().unwrap());
+        heard.receive(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
         // Short runs, like on a device with slow steps.
         engine.steps = 2;
         if engine.ahead.is_some() {
             ahead += 1;
             match ahead {
-                2 => heard.hear(engine.cancel(ids[3])),
+                2 => heard.receive(engine.cancel(ids[3])),
                 3 => late = Some(engine.add(job(5, 7, 9)).unwrap()),
                 _ => {}
             }
@@ -189,7 +189,7 @@ fn runs_are_ahead_also_while_texts_wait() {
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
     let (mut heard, mut ahead) = (Heard::default(), 0);
     while !engine.is_idle() {
-        heard.hear(engine.step().unwrap());
+        heard.receive(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
         engine.steps = 2;
         ahead += usize::from(engine.ahead.is_some() && !engine.waiting.is_empty());
@@ -211,7 +211,7 @@ fn a_step_reads_a_chunk_of_prompts() {
             engine.add(job.clone()).unwrap();
         }
         let mut heard = Heard::default();
-        heard.hear(engine.step().unwrap());
+        heard.receive(engine.step().unwrap());
         assert_eq!(heard.tokens.len(), read, "chunk {chunk}, prompts of {length}");
         as_alone(&decoder, &mut engine, &jobs);
     }
@@ -233,7 +233,7 @@ fn texts_of_equal_state_share_each_step() {
             };
             let each: Vec<usize> = (1..=texts).map(|id| tokens(RequestId(id))).collect();
             assert!(each.iter().all(|n| *n == each[0]), "{texts} texts: {each:?}");
-            heard.hear(events);
+            heard.receive(events);
             most = most.max(engine.cache.steps(texts as usize));
         }
         let costs = engine.costs();
@@ -263,7 +263,7 @@ fn texts_take_turns_where_that_is_faster() {
         let mut told: Vec<RequestId> = events.iter().map(Event::id).collect();
         told.dedup();
         turns.push(told);
-        heard.hear(events);
+        heard.receive(events);
         assert!(engine.pages.is_consistent(&engine.held()));
     }
     for (id, own) in ids.iter().zip(&jobs) {
@@ -439,9 +439,9 @@ pub(super) fn schedules(decoder: &Decoder, rounds: usize, least: usize) {
                     let (id, _) = asked[asked.len() - 1 - draw(asked.len().min(4))];
                     let events = engine.cancel(id);
                     cancelled += usize::from(!events.is_empty());
-                    heard.hear(events);
+                    heard.receive(events);
                 }
-                4 => heard.hear(engine.step().unwrap()),
+                4 => heard.receive(engine.step().unwrap()),
                 _ => {
                     let kind = draw(kinds.len());
                     match engine.add(kinds[kind].clone()) {
@@ -457,11 +457,11 @@ pub(super) fn schedules(decoder: &Decoder, rounds: usize, least: usize) {
         }
         // Most schedules meet leftovers of the previous one.
         while draw(4) == 0 && !engine.is_idle() || engine.waiting.len() > 3 {
-            heard.hear(engine.step().unwrap());
+            heard.receive(engine.step().unwrap());
         }
     }
     while !engine.is_idle() {
-        heard.hear(engine.step().unwrap());
+        heard.receive(engine.step().unwrap());
     }
     assert!(engine.pages.is_consistent(&[]) && engine.pages.available() == engine.pages.count());
     for (id, kind) in &asked {

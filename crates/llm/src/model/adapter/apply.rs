@@ -1,6 +1,6 @@
 //! Effects of adapters on a model: merged values of parameters, and products added to quantized parameters.
 
-use super::{Adapter, Entry, Naming, Part};
+use super::{Adapter, AdapterTensor, Entry, Naming};
 use crate::model::architecture::Architecture;
 use crate::model::names::{Change, Placed, placed};
 use netcl_model::decoder::{DecoderConfig, ParamShape};
@@ -32,7 +32,7 @@ struct Changed {
 
 /// A product that is added to an unchanged parameter: `x aᵀ bᵀ`, with the factors in b.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
+pub struct AdapterProduct {
     /// r: the sum of the ranks of all its parts and adapters.
     pub rank: usize,
     /// (r, in).
@@ -108,7 +108,7 @@ impl Adapters {
         &self.base
     }
 
-    /// Returns true if there are no changes.
+    /// Returns true if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty()
     }
@@ -206,14 +206,14 @@ impl Adapters {
         shape.pieces.iter().any(|(name, _)| whole(name))
     }
 
-    /// Returns the combined product for a projection matrix or the embedding: those of its parts are stacked. `None` if there is none.
-    pub fn beside(&self, shape: &ParamShape) -> Option<Beside> {
+    /// Returns the combined product for a projection matrix or the embedding: those of its parts are stacked. `None` without changes.
+    pub fn combined_product(&self, shape: &ParamShape) -> Option<AdapterProduct> {
         let pieces = shape.pieces.iter().map(|(name, rows)| (name.as_str(), *rows));
         self.stacked(pieces, shape.dims.last().copied().unwrap_or(0))
     }
 
     /// Returns the product for a head that is tied to the embedding.
-    pub fn beside_head(&self, embedding: &ParamShape) -> Option<Beside> {
+    pub fn combined_head_product(&self, embedding: &ParamShape) -> Option<AdapterProduct> {
         let [rows, columns] = embedding.dims[..] else { return None };
         self.stacked([(self.ends[1].as_str(), rows)].into_iter(), columns)
     }
@@ -222,11 +222,12 @@ impl Adapters {
         &self,
         pieces: impl Iterator<Item = (&'a str, usize)> + Clone,
         columns: usize,
-    ) -> Option<Beside> {
+    ) -> Option<AdapterProduct> {
         let of = |name: &str| self.changed.get(name).map_or(&[][..], |changed| &changed.low_rank[..]);
         let rank: usize = pieces.clone().flat_map(|(name, _)| of(name)).map(|one| one.rank).sum();
         let rows: usize = pieces.clone().map(|(_, rows)| rows).sum();
-        let mut out = Beside { rank, a: Vec::with_capacity(rank * columns), b: vec![0.0; rows * rank] };
+        let mut out =
+            AdapterProduct { rank, a: Vec::with_capacity(rank * columns), b: vec![0.0; rows * rank] };
         let (mut row, mut column) = (0, 0);
         for (name, rows) in pieces {
             for one in of(name) {
@@ -278,7 +279,7 @@ impl Adapters {
         }
     }
 
-    /// Returns the values of a tensor of a GGUF file, in its order, with the changes; `None` if there are no changes.
+    /// Returns the values of a tensor of a GGUF file, in its order, with the changes; `None` if nothing changes.
     pub(in crate::model) fn merged_gguf(&self, tensor: &Placed, values: &[f32]) -> Option<Vec<f32>> {
         if !tensor.files.iter().any(|name| self.changed.contains_key(name)) {
             return None;
@@ -300,7 +301,7 @@ impl Adapters {
     }
 }
 
-fn expect(part: &Part, dims: &[usize]) -> Result<()> {
+fn expect(part: &AdapterTensor, dims: &[usize]) -> Result<()> {
     match part.shape == dims {
         true => Ok(()),
         false => Err(Error::format(format!(
@@ -318,13 +319,13 @@ fn turned(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
 /// Returns A and B of a matrix (rows, columns), or of a table with this many rows.
 fn low_rank(
     entry: &Entry,
-    [a, b]: [&Part; 2],
+    [a, b]: [&AdapterTensor; 2],
     [rows, columns]: [usize; 2],
     factor: f32,
     naming: &Naming,
 ) -> Result<LowRank> {
     let rank = entry.rank().unwrap_or(0);
-    let wrong = |part: &Part, expected: [usize; 2]| {
+    let wrong = |part: &AdapterTensor, expected: [usize; 2]| {
         Error::format(format!(
             "{} has shape {:?}, expected {expected:?} by the model and a rank of {rank}",
             part.name, part.shape
@@ -413,12 +414,12 @@ fn to_gguf(tensor: &Placed, values: &[f32]) -> Vec<f32> {
     }
 }
 
-fn no_place(part: Option<&Part>, name: &str, model: &str) -> Error {
+fn no_place(part: Option<&AdapterTensor>, name: &str, model: &str) -> Error {
     let (name, shape) = part.map_or((name, &[][..]), |part| (part.name.as_str(), &part.shape[..]));
-    Error::format(format!("{name} {shape:?}: this {model} model has no slot for it"))
+    Error::format(format!("{name} {shape:?}: this {model} model does not have a slot for it"))
 }
 
-fn first_part(entry: &Entry) -> Option<&Part> {
+fn first_part(entry: &Entry) -> Option<&AdapterTensor> {
     [&entry.a, &entry.b, &entry.whole, &entry.shift].into_iter().flatten().next()
 }
 
@@ -473,19 +474,19 @@ fn of_gguf(
 /// Returns the entry of part `i` of a tensor.
 fn of_file(tensor: &Placed, entry: &Entry, i: usize) -> Result<Entry> {
     let experts = tensor.files.len();
-    let part = |part: &Part| -> Result<Part> {
+    let part = |part: &AdapterTensor| -> Result<AdapterTensor> {
         if experts == 1 {
             return Ok(part.clone());
         }
         if part.shape.len() != 3 || part.shape[0] != experts {
-            let Part { name, shape, .. } = part;
+            let AdapterTensor { name, shape, .. } = part;
             return Err(Error::format(format!(
                 "{name} has shape {shape:?}, expected one of {experts} experts each"
             )));
         }
         let each = part.values.len() / experts;
         let values = part.values[i * each..(i + 1) * each].to_vec();
-        Ok(Part { name: part.name.clone(), shape: part.shape[1..].to_vec(), values })
+        Ok(AdapterTensor { name: part.name.clone(), shape: part.shape[1..].to_vec(), values })
     };
     let mut out = entry.clone();
     out.a = entry.a.as_ref().map(part).transpose()?;

@@ -1,6 +1,6 @@
 //! Adapters in GGUF files, as llama.cpp reads them: `NAME.lora_a` (r, in) and `NAME.lora_b` (out, r) for the tensor `NAME` of a model.
 
-use super::{Adapter, Entry, Naming, Part};
+use super::{Adapter, AdapterTensor, Entry, Naming};
 use crate::gguf::Gguf;
 use netcl_tensor::{Error, Result};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(super) fn open(path: &Path) -> Result<Adapter> {
     for tensor in file.tensors() {
         let place = |e: Error| e.context(tensor.name).context(path.display());
         let values = tensor.format.dequantised(tensor.bytes, tensor.count()).map_err(place)?;
-        let part = Part { name: tensor.name.into(), shape: tensor.shape().to_vec(), values };
+        let part = AdapterTensor { name: tensor.name.into(), shape: tensor.shape().to_vec(), values };
         if let Some(name) = tensor.name.strip_suffix(".lora_a") {
             let entry = entries.entry(name.into()).or_default();
             entry.table = name.starts_with("token_embd.");

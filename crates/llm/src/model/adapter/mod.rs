@@ -11,7 +11,7 @@ mod apply;
 mod gguf;
 mod peft;
 
-pub use apply::{Adapters, Beside, open_all};
+pub use apply::{AdapterProduct, Adapters, open_all};
 
 use netcl_tensor::{Error, Result};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// A tensor of an adapter: its name in the file, its shape, its elements.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct AdapterTensor {
     pub name: String,
     pub shape: Vec<usize>,
     pub values: Vec<f32>,
@@ -29,13 +29,13 @@ pub(super) struct Part {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entry {
     /// A (r, in). For an embedding (r, rows) in PEFT's files and (rows, r) in GGUF's; for all experts with a leading axis.
-    pub a: Option<Part>,
+    pub a: Option<AdapterTensor>,
     /// B (out, r); for an embedding (width, r).
-    pub b: Option<Part>,
+    pub b: Option<AdapterTensor>,
     /// Added to the bias, multiplied by the factor: PEFT's `lora_bias`.
-    pub shift: Option<Part>,
+    pub shift: Option<AdapterTensor>,
     /// Replacement of the parameter, for fully trained modules.
-    pub whole: Option<Part>,
+    pub whole: Option<AdapterTensor>,
     /// Whether A and B belong to a lookup table.
     pub table: bool,
     /// alpha / r, or alpha / √r.
@@ -83,14 +83,14 @@ pub struct About {
     /// Number of elements of all tensors.
     pub elements: u64,
     /// By the last part of the module's name: number of parameters, smallest and largest rank, smallest and largest factor.
-    pub targets: BTreeMap<String, Target>,
+    pub targets: BTreeMap<String, AdapterTarget>,
     /// Parameters that it replaces.
     pub wholes: Vec<String>,
 }
 
 /// Modules with the same name.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Target {
+pub struct AdapterTarget {
     /// Number of parameters.
     pub count: usize,
     /// Smallest and largest rank.
@@ -152,7 +152,7 @@ impl Adapter {
             let last = module.rsplit_once('.').map_or(module, |(_, last)| last);
             let target = out.targets.entry(last.to_owned());
             let factor = entry.factor;
-            let target = target.or_insert(Target { count: 0, ranks: [rank; 2], factors: [factor; 2] });
+            let target = target.or_insert(AdapterTarget { count: 0, ranks: [rank; 2], factors: [factor; 2] });
             target.count += 1;
             target.ranks = [target.ranks[0].min(rank), target.ranks[1].max(rank)];
             target.factors = [target.factors[0].min(factor), target.factors[1].max(factor)];
@@ -171,7 +171,7 @@ impl Adapter {
                 (Some(one), None) | (None, Some(one)) => {
                     let other = if entry.a.is_some() { "B" } else { "A" };
                     return Err(place(Error::format(format!(
-                        "{} {:?} has no matching {other} for {name}",
+                        "{} {:?} does not have a matching {other} for {name}",
                         one.name, one.shape
                     ))));
                 }

@@ -1,6 +1,6 @@
 //! Adapters in the format of Hugging Face's PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
-use super::{Adapter, Entry, Naming, Part};
+use super::{Adapter, AdapterTensor, Entry, Naming};
 use netcl_model::checkpoint::{TensorData, read_tensors};
 use netcl_tensor::{Error, Result};
 use regex_automata::meta::Regex;
@@ -201,7 +201,7 @@ fn entries(tensors: Vec<TensorData>, config: &Config) -> Result<BTreeMap<String,
             Error::format(format!("{name}: expected the name of a tensor to begin with base_model.model."))
         })?;
         let values = tensor.floats()?;
-        let part = Part { name: name.clone(), shape: tensor.shape, values };
+        let part = AdapterTensor { name: name.clone(), shape: tensor.shape, values };
         let end = |end: &str| inner.strip_suffix(end);
         let entry = |module: &str, kind: &str, out: &mut BTreeMap<String, Entry>| {
             let entry = out.entry(format!("{module}.{kind}")).or_default();
@@ -244,7 +244,7 @@ fn entries(tensors: Vec<TensorData>, config: &Config) -> Result<BTreeMap<String,
 }
 
 /// Checks that axis `axis` of A or B has the rank in the module's configuration.
-fn check_rank(part: &Part, axis: usize, rank: usize) -> Result<()> {
+fn check_rank(part: &AdapterTensor, axis: usize, rank: usize) -> Result<()> {
     match part.shape.len() == 2 && part.shape[axis] == rank {
         true => Ok(()),
         false => {

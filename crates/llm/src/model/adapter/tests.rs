@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::{LoadedModel, Options};
 use crate::gguf::{Meta, Plan, Planned};
 use crate::model::names::{Change, placed};
-use crate::model::{Mix, Source, Target, convert};
+use crate::model::{Mix, OutputFormat, Source, convert};
 use netcl_model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl_model::layers::Mode;
 use netcl_model::model::Model as _;
@@ -113,7 +113,7 @@ fn beside_blocks_is_as_merged() {
         let ([batch, tokens], ids, _) = ids_of(name);
         for mix in ["q8_0", "q4_0"] {
             let path = dir.path().join(format!("{name}-{mix}.gguf"));
-            quantised(&model, &[], &path, Target::Gguf, mix);
+            quantised(&model, &[], &path, OutputFormat::Gguf, mix);
             let adapters = [(without_base(&adapter, dir.path()), 0.75)];
             let beside = opened(&path, &adapters, &device, false).unwrap();
             let merged = opened(&path, &adapters, &device, true).unwrap();
@@ -166,7 +166,7 @@ fn layers_on_several_devices_have_their_changes() {
     for name in ["llama", "qwen2_embedding", "gemma2", "mixtral"] {
         let (model, adapter) = case(name);
         let path = dir.path().join(format!("{name}.gguf"));
-        quantised(&model, &[], &path, Target::Gguf, "q8_0");
+        quantised(&model, &[], &path, OutputFormat::Gguf, "q8_0");
         same(name, &path, without_base(&adapter, dir.path()));
     }
 }
@@ -200,12 +200,12 @@ fn change_config(folder: &Path, field: &str, value: Value) {
     std::fs::write(&path, json.to_string()).unwrap();
 }
 
-fn quantised(model: &Path, adapters: &[(PathBuf, f32)], to: &Path, target: Target, mix: &str) {
+fn quantised(model: &Path, adapters: &[(PathBuf, f32)], to: &Path, target: OutputFormat, mix: &str) {
     let mut source = Source::open(model).unwrap();
     if !adapters.is_empty() {
         source.adapt(open_all(&source.config, adapters).unwrap()).unwrap();
     }
-    let options = crate::model::Options { mix: Mix::named(mix).unwrap(), importance: None };
+    let options = crate::model::WriteOptions { mix: Mix::named(mix).unwrap(), importance: None };
     convert(&source, to, target, &options, &mut |_| Ok(())).unwrap();
 }
 
@@ -220,11 +220,11 @@ fn what_is_written_has_the_changes() {
         let own = opened(&model, &adapters, &device, false).unwrap();
         let own = logits(&own, [batch, tokens], &ids);
         let base = dir.path().join(format!("{name}-base.gguf"));
-        quantised(&model, &[], &base, Target::Gguf, "f32");
+        quantised(&model, &[], &base, OutputFormat::Gguf, "f32");
         for (i, from) in [&model, &base].into_iter().enumerate() {
-            for target in [Target::Gguf, Target::Folder] {
+            for target in [OutputFormat::Gguf, OutputFormat::Folder] {
                 let to = dir.path().join(format!("{name}-{i}"));
-                let to = if target == Target::Gguf { to.with_extension("gguf") } else { to };
+                let to = if target == OutputFormat::Gguf { to.with_extension("gguf") } else { to };
                 quantised(from, &adapters, &to, target, "f32");
                 let written = opened(&to, &[], &device, false).unwrap();
                 let found = logits(&written, [batch, tokens], &ids);
@@ -259,7 +259,7 @@ fn packed(model: &Path, adapter: &Path, to: &Path) {
         let (Some(a), Some(b)) = (&entry.a, &entry.b) else { continue };
         let rank = entry.rank().unwrap();
         let (mut own_a, mut a_dims, mut own_b) = (bytes(&a.values), a.shape.clone(), bytes(&b.values));
-        let (mut b_dims, turned) = (b.shape.clone(), |part: &Part| -> Vec<f32> {
+        let (mut b_dims, turned) = (b.shape.clone(), |part: &AdapterTensor| -> Vec<f32> {
             let [rows, columns] = part.shape[..] else { panic!("{:?}", part.shape) };
             (0..part.values.len()).map(|i| part.values[i % rows * columns + i / rows]).collect()
         });
@@ -375,14 +375,17 @@ fn tensors_that_do_not_fit_are_named() {
     };
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_B"))),
-        &[q, "lora_A.weight [5, 32] has no matching B"],
+        &[q, "lora_A.weight [5, 32] does not have a matching B"],
     );
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_A"))),
         &["has no A"],
     );
-    refused(&rename("q_proj", "z_proj"), &["layers.1.self_attn.z_proj", "has no slot for it", "llama"]);
-    refused(&rename("layers.1", "layers.7"), &["layers.7.", "has no slot for it"]);
+    refused(
+        &rename("q_proj", "z_proj"),
+        &["layers.1.self_attn.z_proj", "does not have a slot for it", "llama"],
+    );
+    refused(&rename("layers.1", "layers.7"), &["layers.7.", "does not have a slot for it"]);
     refused(&rename("base_model.", ""), &["begin with base_model.model."]);
     refused(&rename("lora_A", "lora_C"), &["lora_C", "an unsupported tensor"]);
     refused(&rename("q_proj", "k_proj"), &["k_proj.lora_B.weight has shape [32, 5], expected [16, 5]"]);
@@ -556,8 +559,8 @@ fn experts_take_adapters() {
     assert!(off(&with, &expected) < 1e-5, "{}", off(&with, &expected));
     assert_eq!(of(&model, &[(packed, 1.0)]), with);
     // Also written to both layouts.
-    for target in [Target::Gguf, Target::Folder] {
-        let to = dir.path().join(if target == Target::Gguf { "out.gguf" } else { "out" });
+    for target in [OutputFormat::Gguf, OutputFormat::Folder] {
+        let to = dir.path().join(if target == OutputFormat::Gguf { "out.gguf" } else { "out" });
         quantised(&model, &[(peft.clone(), 1.0)], &to, target, "f32");
         assert!(off(&of(&to, &[]), &with) < 1e-6, "{target:?}");
     }

@@ -14,7 +14,7 @@ use super::lister::Lister;
 use super::norm::Norm;
 use super::pass::{Pass, StepAt};
 use super::projection::Projection;
-use super::state::{State, StateSpec};
+use super::state::{LayerState, StateSpec};
 use super::weight::Weight;
 use crate::params::Params;
 use netcl_tensor::{Error, Result, Tensor};
@@ -107,7 +107,7 @@ pub(in crate::decoder) trait Mixer: Send + Sync {
     /// `Unsupported` with the reason why a step takes several launches.
     fn fused<'a>(
         &'a self,
-        _state: &'a State,
+        _state: &'a LayerState,
         _copies: [&Option<Tensor>; 2],
         _norm: Option<NormConfig>,
     ) -> Result<Fused<'a>> {

@@ -13,4 +13,4 @@ pub use reach::Reach;
 pub use recurrent::At;
 pub(super) use spec::Room;
 pub use spec::{CacheType, StateSpec};
-pub use states::{State, States};
+pub use states::{LayerState, States};

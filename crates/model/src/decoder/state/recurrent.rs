@@ -1,6 +1,6 @@
 //! Values of recurrent states on the device: those after a text's last tokens.
 
-use super::State;
+use super::LayerState;
 use netcl_tensor::ops::prelude::{Kernel, cl_file};
 use netcl_tensor::{Error, Result, Tensor};
 
@@ -27,7 +27,7 @@ struct Places<'a> {
     size: usize,
 }
 
-impl State {
+impl LayerState {
     fn places<'a>(&'a self, at: At<'a>) -> Result<Places<'a>> {
         let pages = at
             .pages

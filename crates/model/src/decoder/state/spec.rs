@@ -1,6 +1,6 @@
 //! Sizes of a layer's decoding state, and the lengths to which it can be truncated.
 
-use netcl_tensor::ops::decode_attention::MOST_TOKENS;
+use netcl_tensor::ops::decode_attention::MAX_TOKENS;
 use netcl_tensor::ops::paged_cache::q8_words;
 use netcl_tensor::{DType, Error, Result};
 
@@ -58,7 +58,7 @@ pub enum StateSpec {
 
 /// Values of a recurrent state that a page keeps: those of all tokens of a step, and the preceding one. So a step can be partly undone. Running it
 /// twice, for example during capture, gives the same result.
-const KEPT: usize = MOST_TOKENS + 1;
+const KEPT_STATES_PER_PAGE: usize = MAX_TOKENS + 1;
 
 /// Tokens between the values of a recurrent state that a separate cache keeps.
 const INTERVAL: usize = 64;
@@ -120,10 +120,10 @@ impl StateSpec {
                 ([count, page, rows, elements], stored)
             }
             (Self::Recurrent { size }, Room::Texts { count, tokens }) => {
-                ([count, tokens.div_ceil(INTERVAL), KEPT.min(INTERVAL), size], dtype)
+                ([count, tokens.div_ceil(INTERVAL), KEPT_STATES_PER_PAGE.min(INTERVAL), size], dtype)
             }
             (Self::Recurrent { size }, Room::Pages { count, size: page }) => {
-                ([count, 1, KEPT.min(page), size], dtype)
+                ([count, 1, KEPT_STATES_PER_PAGE.min(page), size], dtype)
             }
         }
     }
@@ -142,7 +142,7 @@ impl StateSpec {
     pub(super) fn kept(&self, page: usize) -> Option<usize> {
         match self {
             Self::Rows { .. } => None,
-            Self::Recurrent { .. } => Some(KEPT.min(page)),
+            Self::Recurrent { .. } => Some(KEPT_STATES_PER_PAGE.min(page)),
         }
     }
 }

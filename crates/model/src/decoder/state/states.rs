@@ -5,7 +5,7 @@ use super::{CacheType, Reach, StateSpec};
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
 /// The state of one layer.
-pub struct State {
+pub struct LayerState {
     spec: StateSpec,
     rows: Tensor,
     /// Tokens per page.
@@ -14,7 +14,7 @@ pub struct State {
     pages: Option<Tensor>,
 }
 
-impl State {
+impl LayerState {
     fn new(device: &Device, spec: StateSpec, room: Room, (kind, dtype): (CacheType, DType)) -> Result<Self> {
         let _tag = device.tag("key/value cache");
         let (shape, stored) = spec.shape(room, kind, dtype);
@@ -78,7 +78,7 @@ fn in_order(device: &Device, [texts, pages]: [usize; 2]) -> Result<Tensor> {
 
 /// The states of all layers of a model.
 pub struct States {
-    layers: Vec<State>,
+    layers: Vec<LayerState>,
     page: usize,
 }
 
@@ -92,12 +92,12 @@ impl States {
         room: Room,
         storage: (CacheType, DType),
     ) -> Result<Self> {
-        let layers = layers.map(|(device, spec)| State::new(device, spec, room, storage));
+        let layers = layers.map(|(device, spec)| LayerState::new(device, spec, room, storage));
         Ok(Self { layers: layers.collect::<Result<_>>()?, page: room.page() })
     }
 
     /// One state per layer.
-    pub fn layers(&self) -> &[State] {
+    pub fn layers(&self) -> &[LayerState] {
         &self.layers
     }
 

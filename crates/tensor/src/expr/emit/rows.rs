@@ -1,7 +1,7 @@
 //! Kernels that reduce rows: the passes over a row, the values kept between passes, and column sums in the same kernel.
 
-use super::{Emitter, KEPT, Keep};
-use crate::expr::node::{Kind, Reduction};
+use super::{Emitter, Keep, MAX_KEPT_ROW};
+use crate::expr::node::{NodeKind, ReductionKind};
 use netcl_kernel::generate::Step;
 use std::fmt::Write as _;
 
@@ -163,10 +163,10 @@ impl Emitter<'_> {
     }
 
     /// Returns the reductions of a pass with their arguments.
-    fn reductions(&self, pass: usize) -> Vec<(usize, Reduction, usize)> {
+    fn reductions(&self, pass: usize) -> Vec<(usize, ReductionKind, usize)> {
         let computed = self.all.iter().filter(|id| self.job.computes(self.nodes, **id));
         let parts = computed.filter_map(|id| match self.nodes.kind(*id) {
-            Kind::Reduce(how, _) => Some((*id, how, self.nodes.all[*id].args[0])),
+            NodeKind::Reduce(how, _) => Some((*id, how, self.nodes.all[*id].args[0])),
             _ => None,
         });
         parts.filter(|(_, _, arg)| self.pass(*arg) == pass).collect()
@@ -216,15 +216,15 @@ impl Emitter<'_> {
         for id in &keep {
             let _ = match self.form.keep {
                 Keep::Registers(_) => writeln!(self.out, "FV k{id}[HELD];"),
-                _ => writeln!(self.out, "float k{id}[{KEPT} + VW];"),
+                _ => writeln!(self.out, "float k{id}[{MAX_KEPT_ROW} + VW];"),
             };
         }
         let count = if reductions.is_empty() { 1 } else { self.accumulators(&roots) };
         for (id, how, _) in &reductions {
-            let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
+            let start = if *how == ReductionKind::Sum { "0.0f" } else { "-INFINITY" };
             let all = vec![format!("(FV)({start})"); count].join(", ");
             let _ = writeln!(self.out, "FV s{id}[{count}] = {{{all}}}; float e{id} = {start};");
-            if *how == Reduction::Max {
+            if *how == ReductionKind::Max {
                 let _ = writeln!(self.out, "UV q{id} = (UV)(0u); uint n{id} = 0;");
             }
         }
@@ -235,8 +235,8 @@ impl Emitter<'_> {
         let at = if count > 1 { "u" } else { "0" };
         for (id, how, arg) in &reductions {
             let _ = match how {
-                Reduction::Sum => writeln!(self.out, "s{id}[{at}] += v{arg};"),
-                Reduction::Max => writeln!(self.out, "TAKE_MAX(s{id}[{at}], q{id}, v{arg})"),
+                ReductionKind::Sum => writeln!(self.out, "s{id}[{at}] += v{arg};"),
+                ReductionKind::Max => writeln!(self.out, "TAKE_MAX(s{id}[{at}], q{id}, v{arg})"),
             };
         }
         self.add_to_columns(pass, false);
@@ -324,33 +324,33 @@ impl Emitter<'_> {
     }
 
     /// Emits the results of a pass's reductions from the accumulators of all work-items. Sums are combined in pairs.
-    fn joined(&mut self, reductions: &[(usize, Reduction, usize)], count: usize) {
-        let share = |id: usize, how: Reduction| {
+    fn joined(&mut self, reductions: &[(usize, ReductionKind, usize)], count: usize) {
+        let share = |id: usize, how: ReductionKind| {
             let mut parts: Vec<String> = (0..count).map(|u| format!("s{id}[{u}]")).collect();
             while parts.len() > 1 {
                 let join = |pair: &[String]| match (how, pair) {
-                    (Reduction::Sum, [a, b]) => format!("({a} + {b})"),
-                    (Reduction::Max, [a, b]) => format!("JOIN_MAX({a}, {b})"),
+                    (ReductionKind::Sum, [a, b]) => format!("({a} + {b})"),
+                    (ReductionKind::Max, [a, b]) => format!("JOIN_MAX({a}, {b})"),
                     (_, rest) => rest.concat(),
                 };
                 parts = parts.chunks(2).map(join).collect();
             }
             parts.concat()
         };
-        let of = |wanted: Reduction| reductions.iter().filter(move |r| r.1 == wanted).map(|r| r.0);
-        for id in of(Reduction::Max) {
-            let (site, all) = (self.site(), share(id, Reduction::Max));
+        let of = |wanted: ReductionKind| reductions.iter().filter(move |r| r.1 == wanted).map(|r| r.0);
+        for id in of(ReductionKind::Max) {
+            let (site, all) = (self.site(), share(id, ReductionKind::Max));
             let _ = writeln!(
                 self.out,
                 "ROW_MAX(m{id}, scratch, {site}, {all}, q{id}, e{id}, n{id})\nconst FV v{id} = (FV)(m{id});"
             );
         }
-        let sums: Vec<usize> = of(Reduction::Sum).collect();
+        let sums: Vec<usize> = of(ReductionKind::Sum).collect();
         for pair in sums.chunks(2) {
-            let (site, a) = (self.site(), share(pair[0], Reduction::Sum));
+            let (site, a) = (self.site(), share(pair[0], ReductionKind::Sum));
             let _ = match pair {
                 [x, y] => {
-                    let b = share(*y, Reduction::Sum);
+                    let b = share(*y, ReductionKind::Sum);
                     writeln!(
                         self.out,
                         "const float2 w{x} = ROW_SUM_2(scratch, {site}, {a}, e{x}, {b}, e{y});\n\
@@ -372,11 +372,11 @@ impl Emitter<'_> {
     }
 
     /// Adds the elements after the last whole vector to the reductions one by one.
-    fn rest(&mut self, reductions: &[(usize, Reduction, usize)]) {
+    fn rest(&mut self, reductions: &[(usize, ReductionKind, usize)]) {
         for (id, how, arg) in reductions {
             let add = match how {
-                Reduction::Sum => format!("e{id} += part[k];"),
-                Reduction::Max => format!("TAKE_MAX_1(e{id}, n{id}, part[k])"),
+                ReductionKind::Sum => format!("e{id} += part[k];"),
+                ReductionKind::Max => format!("TAKE_MAX_1(e{id}, n{id}, part[k])"),
             };
             let _ = writeln!(
                 self.out,

@@ -1,9 +1,9 @@
 //! Computes deferred ops and records them on the tape.
 
-use super::super::node::{Kind, Nodes};
+use super::super::node::{NodeKind, Nodes};
 use super::super::{backward, gradients_of, needed, run, show};
-use super::epilogue::Epilogue;
-use super::group::{Entry, Group, Product};
+use super::epilogue::ProductEpilogue;
+use super::group::{DeferredProduct, DeferredResult, Group};
 use super::term::convolution;
 use crate::array::Array;
 use crate::ops::Op;
@@ -20,7 +20,7 @@ struct Work<'a> {
     group: &'a Group,
     nodes: Nodes,
     /// Results that are still in use, with their buffers.
-    kept: Vec<(&'a Entry, Buffer)>,
+    kept: Vec<(&'a DeferredResult, Buffer)>,
     roots: Vec<usize>,
     to: Vec<Tensor>,
     /// Indices in the group of the inputs of `nodes`, and the inputs off the tape.
@@ -34,7 +34,7 @@ struct Work<'a> {
 }
 
 /// Maximum number of elements of a node that the host computes.
-const SMALL: usize = 1 << 14;
+const MAX_HOST_ELEMENTS: usize = 1 << 14;
 
 /// A product whose kernel also computes the ops after it.
 struct Host {
@@ -45,7 +45,7 @@ struct Host {
     makes: Vec<usize>,
     /// Whether the product itself is stored.
     stored: bool,
-    epilogue: Epilogue,
+    epilogue: ProductEpilogue,
 }
 
 /// Computes the results of a group that are still in use, and records them on the tape. With `explain`, returns tree and kernels as text.
@@ -114,8 +114,8 @@ fn gradients(
     all.map(|(grad, x)| grad.map(|grad| back(&grad, x.shape())).transpose()).collect()
 }
 
-fn record_product(product: Product) -> Result<()> {
-    let Product { op, term, of, later: Some(later), .. } = product else { return Ok(()) };
+fn record_product(product: DeferredProduct) -> Result<()> {
+    let DeferredProduct { op, term, of, later: Some(later), .. } = product else { return Ok(()) };
     let inputs: Vec<&Tensor> = of.iter().collect();
     later.done(&inputs, move |inputs, dys| {
         let [Some(dy)] = dys else { return Err(Error::internal(format!("backward of {op}: no gradient"))) };
@@ -135,7 +135,7 @@ impl<'a> Work<'a> {
         // Must run before this function takes additional handles.
         let shared = group.products.iter().map(|product| group.inputs[product.input].is_shared()).collect();
         let kept = group.entries.iter().filter_map(|entry| Some((entry, entry.buffer.upgrade()?)));
-        let kept: Vec<(&Entry, Buffer)> = kept.collect();
+        let kept: Vec<(&DeferredResult, Buffer)> = kept.collect();
         let roots: Vec<usize> = kept.iter().map(|(entry, _)| entry.node).collect();
         let (nodes, roots, numbers) = group.nodes.pruned(&roots);
         let plain = numbers.iter().map(|i| group.as_node(&group.inputs[*i])).collect();
@@ -185,7 +185,7 @@ impl<'a> Work<'a> {
         let floats = self.plain.iter().chain(&self.to).all(|x| x.dtype().is_float());
         floats
             && self.group.products.is_empty()
-            && self.nodes.all.iter().all(|node| node.shape.count() <= SMALL)
+            && self.nodes.all.iter().all(|node| node.shape.count() <= MAX_HOST_ELEMENTS)
     }
 
     /// Computes all results with the interpreter.
@@ -251,7 +251,7 @@ impl<'a> Work<'a> {
                 self.nodes
                     .cone(&[root], |_| false)
                     .iter()
-                    .any(|id| self.nodes.kind(*id) == Kind::Input(input))
+                    .any(|id| self.nodes.kind(*id) == NodeKind::Input(input))
             };
             let mut makes: Vec<usize> = (0..self.roots.len()).filter(|i| uses(self.roots[*i])).collect();
             let dtype = self.plain[input].dtype();
@@ -262,11 +262,11 @@ impl<'a> Work<'a> {
             let mut roots: Vec<(usize, DType)> =
                 makes.iter().map(|i| (self.roots[*i], self.to[*i].dtype())).collect();
             if stored {
-                let own = self.nodes.all.iter().position(|node| node.kind == Kind::Input(input));
+                let own = self.nodes.all.iter().position(|node| node.kind == NodeKind::Input(input));
                 roots.extend(own.map(|id| (id, dtype)));
             }
             if self.plain[input].count() > 0
-                && let Some(epilogue) = Epilogue::of(&self.nodes, &roots, input, &self.plain)
+                && let Some(epilogue) = ProductEpilogue::of(&self.nodes, &roots, input, &self.plain)
             {
                 return Ok(Some(Host { product: at, input, makes, stored, epilogue }));
             }
@@ -287,12 +287,12 @@ impl<'a> Work<'a> {
         let roots: Vec<usize> = on_tape.iter().map(|(root, _)| *root).collect();
         let needs = |i: usize| self.group.inputs[self.numbers[i]].requires_grad();
         let (found, ..) = gradients_of(&mut nodes, &roots, &all, needs)?;
-        Ok(nodes.cone(&found, |_| false).iter().any(|id| nodes.kind(*id) == Kind::Input(input)))
+        Ok(nodes.cone(&found, |_| false).iter().any(|id| nodes.kind(*id) == NodeKind::Input(input)))
     }
 }
 
 /// Computes a product in the layout of its node.
-fn computed(product: &Product, y: &Tensor, tree: Option<&Tree<'_>>) -> Result<()> {
+fn computed(product: &DeferredProduct, y: &Tensor, tree: Option<&Tree<'_>>) -> Result<()> {
     match (&product.term, product.of.as_slice()) {
         (Term::Product, [x, w, bias @ ..]) => matmul::linear_into(y, (x, w, bias.first()), tree),
         (term, [x, w, bias]) => convolution(term)?.computed(y, [x, w, bias], tree),

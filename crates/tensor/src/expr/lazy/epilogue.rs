@@ -1,7 +1,7 @@
 //! Generates the epilogue of a product's kernel from the ops after the product.
 
 use super::super::emit::filled;
-use super::super::node::{Kind, Nodes, trimmed, unary_of};
+use super::super::node::{NodeKind, Nodes, trimmed, unary_of};
 use crate::{DType, Shape, Tensor};
 use netcl_kernel::Text;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ enum Place {
 }
 
 /// An expression of a product in OpenCL C.
-pub(super) struct Epilogue {
+pub(super) struct ProductEpilogue {
     pub functions: Text,
     pub parameters: Text,
     pub arguments: Text,
@@ -48,7 +48,7 @@ fn place(x: &Tensor, product: &Shape) -> Option<Place> {
     }
 }
 
-impl Epilogue {
+impl ProductEpilogue {
     /// Builds the epilogue that computes `roots` from the product, which is input number `product`. The first root becomes C, the others
     /// are additional results. `None` if the product's kernel cannot provide all values that they need in one place.
     pub fn of(nodes: &Nodes, roots: &[(usize, DType)], product: usize, inputs: &[Tensor]) -> Option<Self> {
@@ -64,8 +64,8 @@ impl Epilogue {
         let mut read = Vec::new();
         for id in &cone {
             match nodes.kind(*id) {
-                Kind::Input(i) if i != product => read.push((*id, i, place(&inputs[i], shape)?)),
-                Kind::Reduce(..) | Kind::Stored => return None,
+                NodeKind::Input(i) if i != product => read.push((*id, i, place(&inputs[i], shape)?)),
+                NodeKind::Reduce(..) | NodeKind::Stored => return None,
                 _ => {}
             }
         }
@@ -161,9 +161,9 @@ impl Writer<'_> {
 
     fn value(&mut self, id: usize, vector: bool) -> String {
         let node = &self.nodes.all[id];
-        let (kind, args): (Kind, Vec<String>) =
+        let (kind, args): (NodeKind, Vec<String>) =
             (node.kind, node.args.iter().map(|a| format!("v{a}")).collect());
-        if kind == Kind::Input(self.product) {
+        if kind == NodeKind::Input(self.product) {
             return "sum".into();
         }
         if let Some(at) = self.read.iter().position(|(read, ..)| *read == id) {
@@ -179,15 +179,15 @@ impl Writer<'_> {
             return format!("{load}{code}(e{at} + f{at}, {index})");
         }
         let own: Vec<u32> = match kind {
-            Kind::Const(bits) => vec![bits],
-            Kind::Unary(row, bits) => bits.into_iter().take(unary_of(row).scalars.len()).collect(),
+            NodeKind::Const(bits) => vec![bits],
+            NodeKind::Unary(row, bits) => bits.into_iter().take(unary_of(row).scalars.len()).collect(),
             _ => Vec::new(),
         };
         let names: Vec<String> = (0..own.len()).map(|i| format!("h{}", self.scalars.len() + i)).collect();
         self.scalars.extend(own.into_iter().map(f32::from_bits));
         match (kind, kind.text()) {
-            (Kind::Const(_), _) => names[0].clone(),
-            (Kind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), args[0]),
+            (NodeKind::Const(_), _) => names[0].clone(),
+            (NodeKind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), args[0]),
             (_, Some(text)) => filled(text, &args, &names),
             _ => args[0].clone(),
         }

@@ -1,8 +1,8 @@
 //! Deferred ops, as one tree with several results.
 
-use super::super::node::{Kind, Nodes, trimmed};
+use super::super::node::{NodeKind, Nodes, trimmed};
 use super::{images, term};
-use crate::tape::{self, Later, Term};
+use crate::tape::{self, DeferredNode, Term};
 use crate::tensor::{WeakTensor, is_same};
 use crate::{DType, Device, Layout, Result, Shape, Tensor};
 use netcl_device::deferred::Promise;
@@ -15,7 +15,7 @@ const OPS: usize = 64;
 const INPUTS: usize = 16;
 
 /// The result of an op, which the caller may hold.
-pub(super) struct Entry {
+pub(super) struct DeferredResult {
     pub buffer: WeakBuffer,
     layout: Layout,
     pub dtype: DType,
@@ -26,7 +26,7 @@ pub(super) struct Entry {
 }
 
 /// A deferred product: an input of the tree that is not computed yet.
-pub(super) struct Product {
+pub(super) struct DeferredProduct {
     pub op: &'static str,
     pub term: Term,
     /// Inputs: x, w and an optional bias.
@@ -34,7 +34,7 @@ pub(super) struct Product {
     /// Its index in the tree's inputs.
     pub input: usize,
     node: usize,
-    pub later: Option<Later>,
+    pub later: Option<DeferredNode>,
 }
 
 /// The deferred ops of a device.
@@ -45,14 +45,14 @@ pub(super) struct Group {
     images: bool,
     pub nodes: Nodes,
     pub inputs: Vec<Tensor>,
-    pub products: Vec<Product>,
+    pub products: Vec<DeferredProduct>,
     /// Numbers of the input buffers.
     read: HashSet<u64>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DeferredResult>,
     /// Entries by the number of their buffer.
     by_buffer: HashMap<u64, usize>,
     /// Place on the tape of the results that need gradients.
-    pub later: Option<Later>,
+    pub later: Option<DeferredNode>,
     pub ops: Vec<&'static str>,
 }
 
@@ -98,8 +98,8 @@ impl Group {
     }
 
     /// Returns the product whose result is `x`.
-    fn product(&self, x: &Tensor) -> Option<&Product> {
-        let same = |product: &&Product| self.inputs[product.input].storage().same(x.storage());
+    fn product(&self, x: &Tensor) -> Option<&DeferredProduct> {
+        let same = |product: &&DeferredProduct| self.inputs[product.input].storage().same(x.storage());
         self.products.iter().find(same)
     }
 
@@ -193,7 +193,7 @@ impl Group {
     fn add_product(&mut self, op: &'static str, term: &Term, inputs: &[&Tensor]) -> Result<Tensor> {
         let (shape, dtype) = term::result(op, term, inputs)?;
         let mut y = self.result(shape, dtype)?;
-        let mut later = tape::records(inputs).then(|| Later::new(op));
+        let mut later = tape::records(inputs).then(|| DeferredNode::new(op));
         if let Some(later) = &mut later {
             y = later.result(&y).0;
         }
@@ -201,7 +201,7 @@ impl Group {
         let (input, of) = (self.inputs.len(), inputs.iter().map(|x| (*x).clone()).collect());
         let node = self.nodes.input(input, &self.shape_of(&y));
         self.inputs.push(y.clone());
-        self.products.push(Product { op, term: term.clone(), of, input, node, later });
+        self.products.push(DeferredProduct { op, term: term.clone(), of, input, node, later });
         self.ops.push(op);
         Ok(y)
     }
@@ -220,12 +220,12 @@ impl Group {
         let y = self.result(shape, dtype)?;
         let gradient = tape::records(inputs) && dtype.is_float();
         if !gradient && inputs.iter().any(|x| x.requires_grad()) {
-            node = self.nodes.made(Kind::Detach, &[node])?;
+            node = self.nodes.made(NodeKind::Detach, &[node])?;
         }
         self.ops.push(op);
         let (y, slot) = match gradient {
             true => {
-                let (y, slot) = self.later.get_or_insert_with(|| Later::new("lazy")).result(&y);
+                let (y, slot) = self.later.get_or_insert_with(|| DeferredNode::new("lazy")).result(&y);
                 (y, Some(slot))
             }
             false => (y, None),
@@ -233,13 +233,13 @@ impl Group {
         self.by_buffer.insert(y.storage().number(), self.entries.len());
         let (buffer, layout) = (y.storage().weak(), y.layout().clone());
         let tensor = y.weak();
-        self.entries.push(Entry { buffer, layout, dtype, node, slot, tensor });
+        self.entries.push(DeferredResult { buffer, layout, dtype, node, slot, tensor });
         Ok(y)
     }
 
     fn argument(&mut self, x: &Tensor) -> Result<usize> {
         if let Operand::Waits(node, whole) = self.operand(x) {
-            return if whole { Ok(node) } else { self.nodes.made(Kind::Detach, &[node]) };
+            return if whole { Ok(node) } else { self.nodes.made(NodeKind::Detach, &[node]) };
         }
         let number = match self.inputs.iter().position(|input| is_same(input, x)) {
             Some(number) => number,
@@ -255,7 +255,7 @@ impl Group {
     /// Returns whether the group must be computed before a command that accesses `buffer` in this way.
     pub fn meets(&self, buffer: &Buffer, access: Access) -> bool {
         let number = buffer.number();
-        let product = |p: &Product| self.inputs[p.input].storage().number() == number;
+        let product = |p: &DeferredProduct| self.inputs[p.input].storage().number() == number;
         self.by_buffer.contains_key(&number)
             || self.products.iter().any(product)
             || access == Access::Write && self.read.contains(&number)

@@ -61,7 +61,7 @@ pub fn lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Like [`lazy`]. Also returns every tree with the kernels that computed it, as text.
 ///
 /// # Errors
-/// As [`lazy`].
+/// Errors of [`lazy`].
 pub fn explain_lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, String)> {
     scoped(Lazy::start_explained(), f).map(|(out, shown)| (out, shown.join("\n")))
 }
@@ -90,7 +90,7 @@ pub fn unfused<R>(f: impl FnOnce() -> R) -> R {
 /// example after an error, pending results are not computed and can no longer be used.
 pub struct Lazy {
     /// `None` within another scope.
-    own: Option<Before>,
+    own: Option<ReplacedState>,
     /// Error from computing the ops that were pending before.
     failed: Option<Error>,
     /// Makes the scope specific to its thread.
@@ -98,7 +98,7 @@ pub struct Lazy {
 }
 
 /// State that a scope replaced.
-struct Before {
+struct ReplacedState {
     waiting: Rc<Waiting>,
     around: Option<Rc<Waiting>>,
     scope: Option<Rc<dyn Scope>>,
@@ -160,7 +160,7 @@ impl Lazy {
         CURRENT.set(Some(Rc::clone(&waiting)));
         let scope = tape::in_scope(Some(Rc::clone(&waiting) as Rc<dyn Scope>));
         let deferred = defer_by(Some(Rc::clone(&waiting) as Rc<dyn Deferred>));
-        Self { own: Some(Before { waiting, around, scope, deferred }), failed, _thread: PhantomData }
+        Self { own: Some(ReplacedState { waiting, around, scope, deferred }), failed, _thread: PhantomData }
     }
 
     /// Computes the deferred ops and ends the scope. A nested scope only ends; the outer scope computes its ops.
@@ -175,7 +175,7 @@ impl Lazy {
     /// scope, and for a scope that was not started with [`start_explained`](Self::start_explained).
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Errors of [`finish`](Self::finish).
     pub fn explained(self) -> Result<String> {
         self.ended().map(|shown| shown.join("\n"))
     }

@@ -1,6 +1,6 @@
 //! Converts ops to tree nodes.
 
-use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
+use super::super::node::{NodeKind, Nodes, ReductionKind, binary_row, unary_row};
 use crate::ops::conv::{Conv2d, Conv2dOptions};
 use crate::tape::Term;
 use crate::{DType, Error, Result, Shape, Tensor};
@@ -13,22 +13,22 @@ pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usi
     match term {
         Term::Unary(name, scalars) => unary(nodes, name, scalars, args[0]),
         Term::Binary(name) => binary(nodes, name, args[0], args[1]),
-        Term::Compare(row) => nodes.made(Kind::Compare(*row), args),
-        Term::Where => nodes.made(Kind::Where, args),
+        Term::Compare(row) => nodes.made(NodeKind::Compare(*row), args),
+        Term::Where => nodes.made(NodeKind::Where, args),
         Term::MaskedFill(value) => {
             let value = nodes.number(*value);
-            nodes.made(Kind::Where, &[args[1], value, args[0]])
+            nodes.made(NodeKind::Where, &[args[1], value, args[0]])
         }
-        Term::Cast(dtype) => nodes.made(Kind::Cast(*dtype), args),
+        Term::Cast(dtype) => nodes.made(NodeKind::Cast(*dtype), args),
         Term::Sum { axes, mean, .. } => {
-            let sum = nodes.reduced(Reduction::Sum, args[0], last(axes.len()))?;
+            let sum = nodes.reduced(ReductionKind::Sum, args[0], last(axes.len()))?;
             if !mean {
                 return Ok(sum);
             }
             let terms = nodes.shape(args[0]).count() as f64 / nodes.shape(sum).count() as f64;
             unary(nodes, "mul_scalar", &[(1.0 / terms) as f32], sum)
         }
-        Term::Max { axes, .. } => nodes.reduced(Reduction::Max, args[0], last(axes.len())),
+        Term::Max { axes, .. } => nodes.reduced(ReductionKind::Max, args[0], last(axes.len())),
         Term::Softmax => {
             let [_, e, sum] = exponentials(nodes, args[0])?;
             binary(nodes, "div", e, sum)
@@ -47,21 +47,21 @@ pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usi
 /// Adds x minus its maximum along the last axis, the exponential of that, and the sum of the exponentials. The maximum cancels out, so its
 /// gradient is 0.
 fn exponentials(nodes: &mut Nodes, x: usize) -> Result<[usize; 3]> {
-    let largest = nodes.reduced(Reduction::Max, x, 1)?;
-    let largest = nodes.made(Kind::Detach, &[largest])?;
+    let largest = nodes.reduced(ReductionKind::Max, x, 1)?;
+    let largest = nodes.made(NodeKind::Detach, &[largest])?;
     let x = binary(nodes, "sub", x, largest)?;
     let e = unary(nodes, "exp", &[], x)?;
-    Ok([x, e, nodes.reduced(Reduction::Sum, e, 1)?])
+    Ok([x, e, nodes.reduced(ReductionKind::Sum, e, 1)?])
 }
 
 fn unary(nodes: &mut Nodes, name: &str, scalars: &[f32], x: usize) -> Result<usize> {
     let mut bits = [0; 2];
     bits.iter_mut().zip(scalars).for_each(|(b, s)| *b = s.to_bits());
-    nodes.made(Kind::Unary(unary_row(name)?, bits), &[x])
+    nodes.made(NodeKind::Unary(unary_row(name)?, bits), &[x])
 }
 
 fn binary(nodes: &mut Nodes, name: &str, a: usize, b: usize) -> Result<usize> {
-    nodes.made(Kind::Binary(binary_row(name)?), &[a, b])
+    nodes.made(NodeKind::Binary(binary_row(name)?), &[a, b])
 }
 
 /// Returns the mask of the last `axes` axes.

@@ -1,5 +1,5 @@
 use super::super::lazy::{Lazy, explain_lazy, lazy};
-use crate::graph::{Graph, Plan, Trace};
+use crate::graph::{BufferPlan, Graph, Trace};
 use crate::suite::test_device;
 use crate::{DType, Device, Error, Result, Settings, Tensor, no_grad};
 
@@ -295,7 +295,7 @@ fn a_step_is_captured_lazily_and_replays_its_bits() {
     assert_eq!(bytes(&out), bytes(&once));
     // A plan puts several tensors into one buffer. Memory checkers do not track such parts.
     if !device.settings().exact_memory {
-        let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
+        let plan = BufferPlan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
         let (graph, out) = Graph::planned(&device, &plan, step).unwrap();
         graph.replay().unwrap();
         assert_eq!(bytes(&out), bytes(&once));

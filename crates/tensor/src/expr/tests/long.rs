@@ -1,28 +1,29 @@
 //! Few long rows: reductions are split into parts, and a dependent reduction waits for all parts.
 
-use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
-use super::random::{Batch, Draw, F32, check};
+use super::super::node::{NodeKind, Nodes, ReductionKind, binary_row, unary_row};
+use super::random::{Draw, F32, TreeBatch, check};
 use super::*;
 
 /// Adds a chain of elementwise values and reductions, in which every reduction depends on the one before.
 fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Result<usize> {
-    let unary = |name: &str, s: f32| Ok(Kind::Unary(unary_row(name)?, [s.to_bits(), 0]));
+    let unary = |name: &str, s: f32| Ok(NodeKind::Unary(unary_row(name)?, [s.to_bits(), 0]));
     let n = nodes.shape(x).count() as f32;
     let mut v = x;
     for _ in 0..reductions {
         // Reduces the row, or all rows.
         let mask = if draw.next(4) == 0 { 0b11 } else { 0b01 };
-        let (how, scale) = if draw.next(3) == 0 { (Reduction::Max, 1.0) } else { (Reduction::Sum, 4.0 / n) };
+        let (how, scale) =
+            if draw.next(3) == 0 { (ReductionKind::Max, 1.0) } else { (ReductionKind::Sum, 4.0 / n) };
         let reduced = nodes.reduced(how, v, mask)?;
         let reduced = nodes.made(unary("mul_scalar", scale)?, &[reduced])?;
         let moved = match draw.next(3) {
-            0 => nodes.made(Kind::Binary(binary_row("sub")?), &[v, reduced])?,
+            0 => nodes.made(NodeKind::Binary(binary_row("sub")?), &[v, reduced])?,
             1 => {
                 let factor = nodes.made(unary("tanh", 0.0)?, &[reduced])?;
                 let factor = nodes.made(unary("add_scalar", 1.5)?, &[factor])?;
-                nodes.made(Kind::Binary(binary_row("mul")?), &[v, factor])?
+                nodes.made(NodeKind::Binary(binary_row("mul")?), &[v, factor])?
             }
-            _ => nodes.made(Kind::Binary(binary_row("add")?), &[v, reduced])?,
+            _ => nodes.made(NodeKind::Binary(binary_row("add")?), &[v, reduced])?,
         };
         let after = ["tanh", "sigmoid", "exp", "square"][draw.next(4)];
         let bounded = nodes.made(unary("tanh", 0.0)?, &[moved])?;
@@ -32,7 +33,7 @@ fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Res
 }
 
 /// Builds chains over one input. Each is a root as a whole, as a sum of each row, or as one number.
-fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> Batch {
+fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> TreeBatch {
     let mut draw = Draw::new(seed);
     let (rows, n) = (1 + draw.next(3), lengths.start + draw.next(lengths.len()));
     let mut nodes = Nodes::default();
@@ -48,13 +49,13 @@ fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> Batch {
         roots.push(match draw.next(3) {
             0 => v,
             at => {
-                let sum = nodes.reduced(Reduction::Sum, v, if at == 1 { 0b01 } else { 0b11 }).unwrap();
-                let mean = Kind::Unary(unary_row("mul_scalar").unwrap(), [(1.0 / n as f32).to_bits(), 0]);
+                let sum = nodes.reduced(ReductionKind::Sum, v, if at == 1 { 0b01 } else { 0b11 }).unwrap();
+                let mean = NodeKind::Unary(unary_row("mul_scalar").unwrap(), [(1.0 / n as f32).to_bits(), 0]);
                 nodes.made(mean, &[sum]).unwrap()
             }
         });
     }
-    Batch { nodes, roots, data: vec![data], stored: vec![F32] }
+    TreeBatch { nodes, roots, data: vec![data], stored: vec![F32] }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Compares random trees with their interpreter in f64, and gradients with central differences. A failing tree is reduced to its smallest
 //! failing part and printed.
 
-use super::super::node::{Kind, Nodes, Reduction, binary_of, binary_row, unary_of};
+use super::super::node::{NodeKind, Nodes, ReductionKind, binary_of, binary_row, unary_of};
 use super::super::{gradient_roots, run, show};
 use super::devices;
 use crate::array::Array;
@@ -34,7 +34,7 @@ impl Draw {
 }
 
 /// Trees with shared inputs.
-pub(super) struct Batch {
+pub(super) struct TreeBatch {
     pub(super) nodes: Nodes,
     pub(super) roots: Vec<usize>,
     pub(super) data: Vec<Array>,
@@ -110,7 +110,7 @@ fn is_smooth(nodes: &Nodes, id: usize, values: &[Array]) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() < 0.03;
     let arg = |at: usize| values[node.args[at]].expand(&node.shape);
     match node.kind {
-        Kind::Unary(row, _) => {
+        NodeKind::Unary(row, _) => {
             let row = unary_of(row);
             let s = node.kind.scalars().map(f64::from);
             arg(0).data.iter().all(|x| {
@@ -122,14 +122,14 @@ fn is_smooth(nodes: &Nodes, id: usize, values: &[Array]) -> bool {
                     && (a + c - 2.0 * b).abs() < 0.004 + 0.1 * (c - a).abs()
             })
         }
-        Kind::Binary(row) => match binary_of(row).name {
+        NodeKind::Binary(row) => match binary_of(row).name {
             "maximum" | "minimum" => arg(0).data.iter().zip(&arg(1).data).all(|(a, b)| !near(*a, *b)),
             "pow" => arg(0).data.iter().all(|a| *a > 0.3),
             "div" => arg(1).data.iter().all(|b| b.abs() > 0.3),
             _ => true,
         },
-        Kind::Compare(_) => arg(0).data.iter().zip(&arg(1).data).all(|(a, b)| !near(*a, *b)),
-        Kind::Reduce(Reduction::Max, _) => {
+        NodeKind::Compare(_) => arg(0).data.iter().zip(&arg(1).data).all(|(a, b)| !near(*a, *b)),
+        NodeKind::Reduce(ReductionKind::Max, _) => {
             let x = &values[node.args[0]];
             let y = y.expand(&x.shape);
             x.data.iter().zip(&y.data).filter(|(x, y)| near(**x, **y)).count() == node.shape.count()
@@ -147,23 +147,23 @@ fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
             let row = draw.next(UNARY.len());
             let mut bits = [0; 2];
             bits.iter_mut().zip(UNARY[row].scalars).for_each(|(b, s)| *b = s.1.to_bits());
-            nodes.made(Kind::Unary(row, bits), &[a])
+            nodes.made(NodeKind::Unary(row, bits), &[a])
         }
-        9..=13 => nodes.made(Kind::Binary(draw.next(BINARY.len())), &[a, b]),
+        9..=13 => nodes.made(NodeKind::Binary(draw.next(BINARY.len())), &[a, b]),
         14 => {
             let which = draw.next(3);
             let mask = match which {
                 0 => INTEGERS,
-                _ => nodes.made(Kind::Compare(1 + draw.next(COMPARISONS.len() - 1)), &[a, b]).ok()?,
+                _ => nodes.made(NodeKind::Compare(1 + draw.next(COMPARISONS.len() - 1)), &[a, b]).ok()?,
             };
-            if which == 2 { Ok(mask) } else { nodes.made(Kind::Where, &[mask, pick(draw), a]) }
+            if which == 2 { Ok(mask) } else { nodes.made(NodeKind::Where, &[mask, pick(draw), a]) }
         }
         15 => {
             let number = nodes.number(draw.unit() * 4.0 - 2.0);
-            nodes.made(Kind::Binary(draw.next(3)), &[number, a])
+            nodes.made(NodeKind::Binary(draw.next(3)), &[number, a])
         }
-        16 if matches!(nodes.kind(a), Kind::Input(_)) => {
-            nodes.made(Kind::Cast(DType::FLOATS[draw.next(3)]), &[a])
+        16 if matches!(nodes.kind(a), NodeKind::Input(_)) => {
+            nodes.made(NodeKind::Cast(DType::FLOATS[draw.next(3)]), &[a])
         }
         kind => {
             let rank = nodes.shape(a).rank();
@@ -173,14 +173,14 @@ fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
             } else {
                 draw.next(1 << rank) as u32
             };
-            let how = if kind == 17 { Reduction::Max } else { Reduction::Sum };
+            let how = if kind == 17 { ReductionKind::Max } else { ReductionKind::Sum };
             nodes.reduced(how, a, mask)
         }
     };
     made.ok()
 }
 
-fn batch(seed: u64) -> Batch {
+fn batch(seed: u64) -> TreeBatch {
     let mut draw = Draw::new(seed);
     let mut nodes = Nodes::default();
     let shapes = shapes(&mut draw);
@@ -213,7 +213,7 @@ fn batch(seed: u64) -> Batch {
             _ => {}
         }
     }
-    Batch { nodes, roots, data, stored }
+    TreeBatch { nodes, roots, data, stored }
 }
 
 fn upload(device: &Device, data: &[Array], stored: &[(DType, Lie)]) -> Vec<Tensor> {
@@ -273,7 +273,7 @@ pub(super) fn compare(
 ) -> std::result::Result<(), String> {
     let expected = nodes.interpret(roots, data);
     let stored_as = |id: &usize| match nodes.kind(*id) {
-        Kind::Compare(_) => DType::Bool,
+        NodeKind::Compare(_) => DType::Bool,
         _ => DType::FLOATS[[0, 0, 1, 0, 0, 2][id % 6]],
     };
     let dtypes: Vec<DType> = roots.iter().map(stored_as).collect();
@@ -304,7 +304,7 @@ fn near(got: &Tensor, expected: &[f64], tolerance: f64) -> std::result::Result<(
 }
 
 /// Compares the gradients of a weighted sum of the roots' elements with differences at some elements of each input.
-fn compare_gradients(batch: &Batch, device: &Device, roots: &[usize]) -> std::result::Result<(), String> {
+fn compare_gradients(batch: &TreeBatch, device: &Device, roots: &[usize]) -> std::result::Result<(), String> {
     let mut nodes = batch.nodes.clone();
     let text = |e: crate::Error| e.to_string();
     let root = total(&mut nodes, roots).map_err(text)?;
@@ -336,23 +336,28 @@ fn compare_gradients(batch: &Batch, device: &Device, roots: &[usize]) -> std::re
 }
 
 fn total(nodes: &mut Nodes, roots: &[usize]) -> Result<usize> {
-    let [add, mul] = [Kind::Binary(binary_row("add")?), Kind::Binary(binary_row("mul")?)];
+    let [add, mul] = [NodeKind::Binary(binary_row("add")?), NodeKind::Binary(binary_row("mul")?)];
     let mut all = nodes.number(0.0);
     for (i, root) in roots.iter().enumerate() {
         let weight = nodes.number(1.0 / (1.0 + i as f32));
         let part = nodes.made(mul, &[*root, weight])?;
         let rank = nodes.shape(part).rank();
-        let part = nodes.reduced(Reduction::Sum, part, (1 << rank) - 1)?;
+        let part = nodes.reduced(ReductionKind::Sum, part, (1 << rank) - 1)?;
         all = nodes.made(add, &[all, part])?;
     }
     Ok(all)
 }
 
 /// Returns the smallest failing part of a failing tree.
-fn shrunk(batch: &Batch, root: usize, check: impl Fn(usize) -> std::result::Result<(), String>) -> String {
+fn shrunk(
+    batch: &TreeBatch,
+    root: usize,
+    check: impl Fn(usize) -> std::result::Result<(), String>,
+) -> String {
     let cone = batch.nodes.cone(&[root], |_| false);
-    let failing =
-        cone.into_iter().filter(|id| !matches!(batch.nodes.kind(*id), Kind::Const(_) | Kind::Input(_)));
+    let failing = cone
+        .into_iter()
+        .filter(|id| !matches!(batch.nodes.kind(*id), NodeKind::Const(_) | NodeKind::Input(_)));
     for id in failing {
         if let Err(why) = check(id) {
             return format!("{why}\n{}", show::tree(&batch.nodes, &[id]));
@@ -361,13 +366,13 @@ fn shrunk(batch: &Batch, root: usize, check: impl Fn(usize) -> std::result::Resu
     "fails only together with other trees".into()
 }
 
-impl Batch {
+impl TreeBatch {
     fn given(&self) -> (&[Array], &[(DType, Lie)]) {
         (&self.data, &self.stored)
     }
 }
 
-pub(super) fn check(batch: &Batch, device: &Device, seed: u64) {
+pub(super) fn check(batch: &TreeBatch, device: &Device, seed: u64) {
     if let Err(why) = compare(&batch.nodes, device, &batch.roots, batch.given(), 1e-4) {
         for root in &batch.roots {
             let one = |id| compare(&batch.nodes, device, &[id], batch.given(), 1e-4);
@@ -377,7 +382,11 @@ pub(super) fn check(batch: &Batch, device: &Device, seed: u64) {
     }
     // Conversions are step functions, whose derivative is defined as 1.
     let smooth = |root: &usize| {
-        !batch.nodes.cone(&[*root], |_| false).iter().any(|id| matches!(batch.nodes.kind(*id), Kind::Cast(_)))
+        !batch
+            .nodes
+            .cone(&[*root], |_| false)
+            .iter()
+            .any(|id| matches!(batch.nodes.kind(*id), NodeKind::Cast(_)))
     };
     let roots: Vec<usize> = batch.roots.iter().copied().filter(smooth).collect();
     if let Err(why) = compare_gradients(batch, device, &roots) {

@@ -48,13 +48,13 @@ impl Op<1> for ArgMax {
         vec![call.run(|a| a.inputs::<1>()?[0].argmax(a.get("axis")?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::distinct(shape)]).exact();
-        let tied = Input::values(&[4, 50], &[1.0, 0.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
+        let sample = |shape: &[usize]| Sample::new(Self, [SampleInput::distinct(shape)]).exact();
+        let tied = SampleInput::values(&[4, 50], &[1.0, 0.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
         vec![
             sample(&[3, 65]).bench(&[&[4096, 50_304]]),
             sample(&[2, 2, 9]).light(),
             Sample::new(Self, [tied]).exact().light(),
-            Sample::new(Self, [Input::uniform(&[3, 65], -3e38, -1e38)]).exact().extreme().light(),
+            Sample::new(Self, [SampleInput::uniform(&[3, 65], -3e38, -1e38)]).exact().extreme().light(),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
         ]

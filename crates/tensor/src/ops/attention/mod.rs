@@ -4,8 +4,8 @@
 use super::algorithms::Row;
 use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
-use algorithms::{BACKWARD, Backward, FORWARD, Forward};
-use problem::{Known, Problem, View};
+use algorithms::{AttentionBackward, BACKWARD, FORWARD, Forward};
+use problem::{AttentionProblem, Known, View};
 
 mod algorithms;
 mod options;
@@ -212,12 +212,12 @@ impl Attention {
         options.check()?;
         Ok(Self { options })
     }
-    fn problem(&self, q: &Tensor, k: &Tensor) -> Result<Problem> {
+    fn problem(&self, q: &Tensor, k: &Tensor) -> Result<AttentionProblem> {
         let ([batch, heads, queries, size], [_, kv_heads, keys, _]) = (q.dims4()?, k.dims4()?);
         let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
         let (scale, window) = (default_scale(&self.options, size), window.filter(|w| *w < keys));
         let dtype = q.dtype();
-        Ok(Problem {
+        Ok(AttentionProblem {
             batch,
             heads,
             kv_heads,
@@ -258,7 +258,7 @@ impl Attention {
         [q, k, v]: [&Tensor; 3],
         (o, lse): &(Tensor, Tensor),
         dy: &Tensor,
-        run: impl FnOnce(&Backward<'_>) -> Result<()>,
+        run: impl FnOnce(&AttentionBackward<'_>) -> Result<()>,
     ) -> Result<[Tensor; 3]> {
         let (q, k, v) = (rows_without_gaps(q)?, rows_without_gaps(k)?, rows_without_gaps(v)?);
         let (p, dy) = (self.problem(&q, &k)?, rows_without_gaps(dy)?);
@@ -276,7 +276,7 @@ impl Attention {
             dy: View::heads(&dy),
         };
         let grads = [View::heads(&dq), View::heads(&dk), View::heads(&dv)];
-        run(&Backward { p: &p, known: &known, grads })?;
+        run(&AttentionBackward { p: &p, known: &known, grads })?;
         Ok([dq, dk, dv])
     }
 }
@@ -319,21 +319,24 @@ impl Op<3> for Attention {
         let causal = AttentionOptions::causal();
         let full = AttentionOptions::default();
         let sample = |options: &AttentionOptions, [b, h, kh, t, s, d]: [usize; 6]| {
-            let inputs =
-                [Input::normal(&[b, h, t, d]), Input::normal(&[b, kh, s, d]), Input::normal(&[b, kh, s, d])];
+            let inputs = [
+                SampleInput::normal(&[b, h, t, d]),
+                SampleInput::normal(&[b, kh, s, d]),
+                SampleInput::normal(&[b, kh, s, d]),
+            ];
             Sample::new(Self { options: options.clone() }, inputs).sums(s)
         };
         let dropping = |offset| Some(DropMask { probability: 0.3, seed: 7, offset, counter: None });
         let large = [
-            Input::uniform(&[1, 2, 9, 8], -40.0, 40.0),
-            Input::uniform(&[1, 2, 9, 8], -40.0, 40.0),
-            Input::normal(&[1, 2, 9, 8]),
+            SampleInput::uniform(&[1, 2, 9, 8], -40.0, 40.0),
+            SampleInput::uniform(&[1, 2, 9, 8], -40.0, 40.0),
+            SampleInput::normal(&[1, 2, 9, 8]),
         ];
         // Scores around -220: 2^-score of a padded key, whose score is 0, is infinite.
         let low = [
-            Input::uniform(&[1, 1, 9, 72], 4.9, 5.1),
-            Input::uniform(&[1, 1, 11, 72], -5.1, -4.9),
-            Input::normal(&[1, 1, 11, 72]),
+            SampleInput::uniform(&[1, 1, 9, 72], 4.9, 5.1),
+            SampleInput::uniform(&[1, 1, 11, 72], -5.1, -4.9),
+            SampleInput::normal(&[1, 1, 11, 72]),
         ];
         vec![
             sample(&causal, [2, 2, 2, 7, 7, 8]).bench(&[
@@ -410,13 +413,13 @@ pub struct AttentionQkv {
 }
 
 impl AttentionQkv {
-    fn problem(&self, qkv: &Tensor) -> Result<Problem> {
+    fn problem(&self, qkv: &Tensor) -> Result<AttentionProblem> {
         let [batch, queries, width] = qkv.dims3()?;
         let size = width / (self.heads + 2 * self.kv_heads);
         let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
         let window = window.filter(|w| *w < queries);
         let (heads, kv_heads, scale) = (self.heads, self.kv_heads, default_scale(&self.options, size));
-        Ok(Problem {
+        Ok(AttentionProblem {
             batch,
             heads,
             kv_heads,
@@ -463,7 +466,7 @@ impl Op<1> for AttentionQkv {
         if o.count() > 0 {
             let [q, k, v] = self.parts(&qkv, p.size);
             let known = Known { q, k, v, o, lse, dy: View::packed(&dy, 0, p.size) };
-            BACKWARD.run(&Backward { p: &p, known: &known, grads: self.parts(&dqkv, p.size) })?;
+            BACKWARD.run(&AttentionBackward { p: &p, known: &known, grads: self.parts(&dqkv, p.size) })?;
         }
         Ok([Some(dqkv)])
     }
@@ -483,8 +486,8 @@ impl Op<1> for AttentionQkv {
     fn calls() -> Vec<Call> {
         let doc = "attention of a packed projection: qkv `(B, T, (H + 2 KH) D)` with H query heads, KH key heads and KH value heads → `(B, T, H \
                    D)`. KH is H by default. Nothing is copied.";
-        let call = Call::new(Self::NAME, doc).inputs(&["qkv"]).required("heads", Kind::Int);
-        vec![options::declared(call.optional("kv_heads", Kind::Int)).run(|a| {
+        let call = Call::new(Self::NAME, doc).inputs(&["qkv"]).required("heads", AttributeKind::Int);
+        vec![options::declared(call.optional("kv_heads", AttributeKind::Int)).run(|a| {
             let ([qkv], heads) = (a.inputs()?, a.get("heads")?);
             let [b, t, _] = qkv.dims3().map_err(|e| e.context("attention: qkv"))?;
             attention_qkv(
@@ -501,7 +504,7 @@ impl Op<1> for AttentionQkv {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |options: &AttentionOptions, [b, t, heads, kv_heads, d]: [usize; 5]| {
-            let input = Input::normal(&[b, t, (heads + 2 * kv_heads) * d]);
+            let input = SampleInput::normal(&[b, t, (heads + 2 * kv_heads) * d]);
             Sample::new(Self { options: options.clone(), heads, kv_heads }, [input]).sums(t)
         };
         let causal = AttentionOptions::causal();
@@ -514,7 +517,7 @@ impl Op<1> for AttentionQkv {
             // A score of 4000 has a rounding error of 2e-4 in f32, which the exponential passes on.
             Sample::new(
                 Self { options: causal.clone(), heads: 2, kv_heads: 2 },
-                [Input::uniform(&[2, 5, 48], -40.0, 40.0)],
+                [SampleInput::uniform(&[2, 5, 48], -40.0, 40.0)],
             )
             .named("scores of thousands")
             .extreme()

@@ -4,8 +4,11 @@ use super::AttentionOptions;
 use crate::ops::prelude::*;
 
 pub(super) fn declared(call: Call) -> Call {
-    let call = call.default("causal", false).optional("scale", Kind::Float).optional("window", Kind::Int);
-    call.optional("softcap", Kind::Float).default("dropout", 0.0).random()
+    let call = call
+        .default("causal", false)
+        .optional("scale", AttributeKind::Float)
+        .optional("window", AttributeKind::Int);
+    call.optional("softcap", AttributeKind::Float).default("dropout", 0.0).random()
 }
 
 /// Builds the options from those attributes; `scores` is the shape (B, H, T, S) of the dropout mask.

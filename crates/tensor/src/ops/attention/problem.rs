@@ -6,7 +6,7 @@ use netcl_kernel::Launch;
 
 /// Sizes and options of a problem.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct AttentionProblem {
     pub batch: usize,
     pub heads: usize,
     pub kv_heads: usize,
@@ -65,7 +65,7 @@ pub(super) fn write<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
     place(launch.write_base(view.tensor), view)
 }
 
-impl Problem {
+impl AttentionProblem {
     /// Returns the number of key heads in all sequences.
     pub(super) fn pairs(&self) -> usize {
         self.batch * self.kv_heads
@@ -100,8 +100,8 @@ impl Problem {
             None => staircase(self.keys),
         }
     }
-    /// Returns the number of pairs that blocks of `queries` and `keys` compute for one head: the visible pairs, and the masked rest of blocks on
-    /// the causal diagonal and at the edges.
+    /// Returns the number of pairs that blocks of `queries` and `keys` compute for one head. These are the visible pairs, and the masked rest of
+    /// blocks on the causal diagonal and at the edges.
     pub(super) fn computed(&self, queries: usize, keys: usize) -> f64 {
         let whole = (self.queries * self.keys) as f64;
         let diagonal = if self.causal { self.queries * (queries + keys) / 2 } else { 0 };

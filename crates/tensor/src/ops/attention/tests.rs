@@ -168,7 +168,7 @@ fn what_does_not_fit_is_named() {
 fn f32_in_three_parts_agrees_with_the_portable_kernels() {
     let device = test_device().unwrap();
     if !bf16x3::BF16X3.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let mut generator = Generator::new(5);
@@ -184,7 +184,7 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
             (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
         let scale = 1.0 / (size as f32).sqrt();
         let (window, softcap, dtype) = (None, None, DType::F32);
-        let p = Problem {
+        let p = AttentionProblem {
             batch,
             heads,
             kv_heads,
@@ -209,7 +209,7 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
 fn wide_heads_agree_with_the_portable_kernels() {
     let device = test_device().unwrap();
     if !wide::WIDE.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     for ([batch, heads, kv_heads, queries, keys, size], causal, window, dtype) in [
@@ -234,7 +234,7 @@ fn wide_heads_agree_with_the_portable_kernels() {
     ] {
         let scale = 1.0 / (size as f32).sqrt();
         let (softcap, mask) = (None, None);
-        let p = Problem {
+        let p = AttentionProblem {
             batch,
             heads,
             kv_heads,
@@ -282,7 +282,7 @@ fn exact(q: &[f64], k: &[f64], v: &[f64], dy: &[f64], (t, d): (usize, usize), sc
 fn f32_in_three_parts_is_as_exact_as_f32_units() {
     let device = test_device().unwrap();
     if !bf16x3::BF16X3.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let (t, d) = (512, 64);

@@ -438,7 +438,7 @@ impl MultiOp<3, 3> for BatchNorm {
         [y, mean, var]
     }
     fn calls() -> Vec<Call> {
-        let doc = "Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; also returns the \
+        let doc = "Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`. Also returns the \
                    mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
         let call = call.choice("activation", &Activation::NAMES);
@@ -459,7 +459,7 @@ impl MultiOp<3, 3> for BatchNorm {
         let doc = "Group normalization: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` \
                    plus beta `(C)`. One channel per group is instance normalization.";
         let call = Call::new("group_norm", doc).inputs(&["x", "gamma", "beta"]);
-        let group = call.required("groups", Kind::Int).default("eps", 1e-5).run(|a| {
+        let group = call.required("groups", AttributeKind::Int).default("eps", 1e-5).run(|a| {
             let [x, gamma, beta] = a.inputs()?;
             group_norm(x, a.get("groups")?, gamma, beta, a.get("eps")?)
         });
@@ -479,12 +479,16 @@ impl MultiOp<3, 3> for BatchNorm {
             let c = &shape[1..2];
             let op = Self { eps: 1e-5, activation };
             // Some of the normalized values are above 6.
-            let gamma = Input::uniform(c, 2.0, 5.0);
-            let gamma = if activation == Activation::None { Input::normal(c) } else { gamma };
-            Sample::new(op, [Input::normal(shape), gamma, Input::normal(c)]).sums(16)
+            let gamma = SampleInput::uniform(c, 2.0, 5.0);
+            let gamma = if activation == Activation::None { SampleInput::normal(c) } else { gamma };
+            Sample::new(op, [SampleInput::normal(shape), gamma, SampleInput::normal(c)]).sums(16)
         };
         let sample = |shape: &[usize]| of(Activation::None, shape);
-        let inputs = [Input::uniform(&[5, 3, 7], -1e4, 1e4), Input::normal(&[3]), Input::normal(&[3])];
+        let inputs = [
+            SampleInput::uniform(&[5, 3, 7], -1e4, 1e4),
+            SampleInput::normal(&[3]),
+            SampleInput::normal(&[3]),
+        ];
         let far =
             Sample::new(Self { eps: 1e-5, activation: Activation::None }, inputs).sums(16).extreme().light();
         vec![

@@ -52,7 +52,7 @@ impl Op<1> for BatchStatistics {
         vec![call.run(|a| a.inputs().and_then(|[x]| batch_statistics(x)))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]).sums(16);
+        let sample = |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape)]).sums(16);
         vec![
             sample(&[3, 5, 2, 4]).bench(&[&[64, 64, 32, 32]]),
             sample(&[37, 17]).light(),
@@ -61,7 +61,7 @@ impl Op<1> for BatchStatistics {
             // Several parts and vectors of columns.
             sample(&[2, 40, 20, 15]).light(),
             sample(&[1, 1]).light(),
-            Sample::new(Self, [Input::uniform(&[5, 3, 7], -1e4, 1e4)]).sums(16).extreme().light(),
+            Sample::new(Self, [SampleInput::uniform(&[5, 3, 7], -1e4, 1e4)]).sums(16).extreme().light(),
         ]
     }
 }

@@ -6,7 +6,7 @@ mod value;
 
 use crate::{Error, Result, Tensor};
 use netcl_device::did_you_mean;
-pub use value::{FromValue, Kind, Value};
+pub use value::{AttributeKind, FromValue, Value};
 
 /// Number of tensors of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +34,10 @@ pub struct Attribute {
     /// Name.
     pub name: &'static str,
     /// Kind of its values.
-    pub kind: Kind,
+    pub kind: AttributeKind,
     /// Default value; `None` if the attribute is required.
     pub default: Option<Value>,
-    /// Whether it may have no value.
+    /// Whether the value may be absent.
     pub optional: bool,
 }
 
@@ -71,7 +71,8 @@ pub struct Call {
 impl Call {
     /// Builds a function with one result and no inputs. Add inputs by [`inputs`](Self::inputs), and the function by [`run`](Self::run).
     pub fn new(name: &'static str, doc: &'static str) -> Self {
-        let run = Run::All(|a| Err(Error::internal(format!("{}: the call has no function", a.call.name))));
+        let run =
+            Run::All(|a| Err(Error::internal(format!("{}: the call does not have a function", a.call.name))));
         let (inputs, attributes) = (Vec::new(), Vec::new());
         Self { name, doc, inputs, attributes, results: &["y"], many: false, run }
     }
@@ -93,13 +94,19 @@ impl Call {
         self.inputs.push(CallInput { name, arity: Arity::List });
         self
     }
-    fn attribute(mut self, name: &'static str, kind: Kind, default: Option<Value>, optional: bool) -> Self {
+    fn attribute(
+        mut self,
+        name: &'static str,
+        kind: AttributeKind,
+        default: Option<Value>,
+        optional: bool,
+    ) -> Self {
         self.attributes.push(Attribute { name, kind, default, optional });
         self
     }
     /// Adds a required attribute.
     #[must_use]
-    pub fn required(self, name: &'static str, kind: Kind) -> Self {
+    pub fn required(self, name: &'static str, kind: AttributeKind) -> Self {
         self.attribute(name, kind, None, false)
     }
     /// Adds an attribute with this default; its kind is that of the value.
@@ -111,10 +118,10 @@ impl Call {
     }
     /// Adds an attribute without a value by default.
     #[must_use]
-    pub fn optional(self, name: &'static str, kind: Kind) -> Self {
+    pub fn optional(self, name: &'static str, kind: AttributeKind) -> Self {
         self.attribute(name, kind, Some(Value::None), true)
     }
-    /// Adds an attribute that may have no value, with this default.
+    /// Adds an attribute whose value may be absent, with this default.
     #[must_use]
     pub fn optional_default(self, name: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
@@ -125,12 +132,12 @@ impl Call {
     #[must_use]
     pub fn choice(self, name: &'static str, names: &'static [&'static str]) -> Self {
         let first = names.first().map(|name| Value::Text((*name).into()));
-        self.attribute(name, Kind::Choice(names), first, false)
+        self.attribute(name, AttributeKind::Choice(names), first, false)
     }
     /// Adds `seed` and `offset` of a random stream: [`Args::generator`].
     #[must_use]
     pub fn random(self) -> Self {
-        self.attribute("seed", Kind::Seed, Some(Value::Int(0)), false).default("offset", 0)
+        self.attribute("seed", AttributeKind::Seed, Some(Value::Int(0)), false).default("offset", 0)
     }
     /// Names several results.
     #[must_use]
@@ -235,15 +242,15 @@ impl Attribute {
     fn accept(&self, call: &str, value: &Value) -> Result<Value> {
         match (self.kind, value) {
             (_, Value::None) if self.optional => return Ok(Value::None),
-            (Kind::Float, Value::Int(i)) => return Ok(Value::Float(*i as f64)),
-            (Kind::Ints, Value::Int(i)) => return Ok(Value::Ints(vec![*i])),
-            (Kind::Choice(names), Value::Text(name)) if names.contains(&name.as_str()) => {}
-            (Kind::Float, Value::Float(_))
-            | (Kind::Int | Kind::Seed, Value::Int(_))
-            | (Kind::Bool, Value::Bool(_))
-            | (Kind::Ints, Value::Ints(_))
-            | (Kind::Text, Value::Text(_))
-            | (Kind::DType, Value::DType(_)) => {}
+            (AttributeKind::Float, Value::Int(i)) => return Ok(Value::Float(*i as f64)),
+            (AttributeKind::Ints, Value::Int(i)) => return Ok(Value::Ints(vec![*i])),
+            (AttributeKind::Choice(names), Value::Text(name)) if names.contains(&name.as_str()) => {}
+            (AttributeKind::Float, Value::Float(_))
+            | (AttributeKind::Int | AttributeKind::Seed, Value::Int(_))
+            | (AttributeKind::Bool, Value::Bool(_))
+            | (AttributeKind::Ints, Value::Ints(_))
+            | (AttributeKind::Text, Value::Text(_))
+            | (AttributeKind::DType, Value::DType(_)) => {}
             (kind, value) => {
                 return Err(Error::format(format!(
                     "{call}: attribute {} is {}, expected {}",
@@ -292,7 +299,9 @@ impl<'a> Args<'a> {
     /// `Format` if it does not fit the type, such as a negative number of rows.
     pub fn get<T: FromValue>(&self, name: &str) -> Result<T> {
         let found = self.find(name)?;
-        found.ok_or_else(|| Error::format(format!("{}: attribute {name} has no value", self.call.name)))
+        found.ok_or_else(|| {
+            Error::format(format!("{}: attribute {name} does not have a value", self.call.name))
+        })
     }
     /// Returns the value of an attribute that may have none.
     ///

@@ -23,7 +23,7 @@ pub enum Value {
 
 /// Kind of an attribute's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AttributeKind {
     /// A number, stored as f32.
     Float,
     /// An integer.
@@ -42,7 +42,7 @@ pub enum Kind {
     Seed,
 }
 
-impl Kind {
+impl AttributeKind {
     /// Returns the text after "expected" in errors.
     pub(super) fn expected(self) -> String {
         match self {
@@ -58,14 +58,14 @@ impl Kind {
 }
 
 impl Value {
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> AttributeKind {
         match self {
-            Self::Float(_) => Kind::Float,
-            Self::None | Self::Int(_) => Kind::Int,
-            Self::Bool(_) => Kind::Bool,
-            Self::Ints(_) => Kind::Ints,
-            Self::Text(_) => Kind::Choice(&[]),
-            Self::DType(_) => Kind::DType,
+            Self::Float(_) => AttributeKind::Float,
+            Self::None | Self::Int(_) => AttributeKind::Int,
+            Self::Bool(_) => AttributeKind::Bool,
+            Self::Ints(_) => AttributeKind::Ints,
+            Self::Text(_) => AttributeKind::Choice(&[]),
+            Self::DType(_) => AttributeKind::DType,
         }
     }
     /// Formats the value for messages.

@@ -227,7 +227,7 @@ static uint weight(ulong key, float top, float factor) {
   return (0x80000000u - mul_hi(x, t)) >> whole;
 }
 
-/* The first rank whose cumulative weight exceeds `target` (with `reached`: is at least `target`); `kept` if there is none. */
+/* The first rank whose cumulative weight exceeds `target` (with `reached`: is at least `target`); `kept` without one. */
 static uint place_of(ulong target, int reached, ulong own, ulong before, uint kept, const uint *weights, __local uint *found) {
   const uint l = get_local_id(0);
   if (l == 0) *found = kept;
@@ -320,7 +320,7 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
   uint rank = 0;
 #if K > 1
   rank = drawn(ranked, count, rules + b * 3 * RULES, words[round * texts + b], bins + BINS, sums);
-  /* Invalid logits have no valid rank. */
+  /* Invalid logits do not have a valid rank. */
   rank = min(rank, count - 1);
 #endif
   if (l == 0) {

@@ -6,7 +6,7 @@ mod rules;
 use super::prelude::*;
 use crate::tape;
 use rules::RULE_WORDS;
-pub use rules::{MOST_CANDIDATES, MOST_RULES, NO_NUMBER, NONE_LEFT, Rule, Rules};
+pub use rules::{MAX_CANDIDATES, MAX_RULES, NO_NUMBER, NONE_LEFT, Rules, SamplingRule};
 
 static KERNEL: Kernel =
     Kernel::new("choose", cl_file!("choose.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
@@ -58,7 +58,7 @@ impl Chooser {
     /// `Memory`.
     pub fn by_text(device: &Device, texts: usize, candidates: usize, bias: Option<Tensor>) -> Result<Self> {
         let rules = Tensor::from_u32(device, [texts, RULE_WORDS], &Rules::greedy().words().repeat(texts))?;
-        Ok(Self { rules, bias, candidates: candidates.clamp(1, MOST_CANDIDATES) })
+        Ok(Self { rules, bias, candidates: candidates.clamp(1, MAX_CANDIDATES) })
     }
 
     /// Sets the rules of each text.
@@ -296,7 +296,7 @@ impl Choose {
             return Err(Error::shape(format!("choose: cannot choose from empty logits {}", logits.shape())));
         }
         if tape::records(&[logits]) {
-            return Err(Error::unsupported("choose has no gradient; call it within `no_grad`"));
+            return Err(Error::unsupported("choose does not have a gradient; call it within `no_grad`"));
         }
         Ok([texts, vocab, rounds, places])
     }
@@ -322,7 +322,7 @@ impl Op<5> for Choose {
         let bias = if self.biased { bias.contiguous()? } else { logits.clone() };
         // Rounded up, so that few kernels are compiled.
         let kept = if self.candidates > 1 {
-            self.candidates.next_power_of_two().clamp(64, MOST_CANDIDATES)
+            self.candidates.next_power_of_two().clamp(64, MAX_CANDIDATES)
         } else {
             1
         };
@@ -370,12 +370,12 @@ impl Op<5> for Choose {
         Array::new(vec![texts], (0..texts).map(of).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Samples the next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and \
-                   decoding state of the engine, which `advance` updates; `bias` `(V)` f32 is added to the logits. No gradient.";
+        let doc = "Samples the next token of each of B texts from logits `(B, V)`. Returns u32 `(B)`. The inputs are the engine's sampling rules, \
+                   random words `(R, B)` and decoding state, which `advance` updates. `bias` `(V)` f32 is added to the logits. No gradient.";
         let call = Call::new(Self::NAME, doc)
             .inputs(&["logits", "rules", "words", "state"])
             .optional_inputs(&["bias"]);
-        vec![call.required("candidates", Kind::Int).default("advance", true).run(|a| {
+        vec![call.required("candidates", AttributeKind::Int).default("advance", true).run(|a| {
             let ([logits, rules, words, state], bias) = (a.inputs()?, a.optional("bias"));
             let op =
                 Self { candidates: a.get("candidates")?, biased: bias.is_some(), advance: a.get("advance")? };
@@ -389,20 +389,20 @@ impl Op<5> for Choose {
         vec![Some(logits), Some(rules), Some(words), Some(state), self.biased.then_some(bias)]
     }
     fn samples() -> Vec<Sample<Self, 5>> {
-        use Rule::{MinP, Temperature, TopK, TopP};
-        let sample = |[texts, vocab]: [usize; 2], rules: &[Rule], forbidden: Option<&[f64]>| {
+        use SamplingRule::{MinP, Temperature, TopK, TopP};
+        let sample = |[texts, vocab]: [usize; 2], rules: &[SamplingRule], forbidden: Option<&[f64]>| {
             let rules = Rules::new(rules).unwrap_or_default();
             let words: Vec<f64> = rules.words().iter().map(|w| f64::from(*w)).collect();
             let rounds = 3;
-            let u32s = |shape: &[usize], values: &[f64]| Input::values(shape, values, Some(DType::U32));
+            let u32s = |shape: &[usize], values: &[f64]| SampleInput::values(shape, values, Some(DType::U32));
             let mut state = vec![0.0; state_len(texts, rounds, 1)];
             // Each text has a different count.
             (0..texts).for_each(|b| state[texts + 1 + b] = (7 * b) as f64);
             let candidates = rules.candidates(vocab).unwrap_or(1);
             let bias = forbidden.unwrap_or(&[0.0]);
             let inputs = [
-                Input::normal(&[texts, vocab]),
-                Input::values(&[vocab], bias, Some(DType::F32)),
+                SampleInput::normal(&[texts, vocab]),
+                SampleInput::values(&[vocab], bias, Some(DType::F32)),
                 u32s(&[texts, RULE_WORDS], &words),
                 u32s(&[rounds, texts], &[3e9, 1.5e9, 4e9, 7e8, 2.2e9, 4.294_967_295e9, 0.0]),
                 u32s(&[state.len()], &state),
@@ -414,9 +414,9 @@ impl Op<5> for Choose {
         let usual = [TopK(40), TopP(0.95, 1), MinP(0.05, 1), Temperature(0.8)];
         let none = f64::NEG_INFINITY;
         let mut tied = sample([2, 700], &[TopK(9), TopP(0.7, 3)], None);
-        tied.inputs[0] = Input::values(&[2, 700], &[1.0, 2.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
+        tied.inputs[0] = SampleInput::values(&[2, 700], &[1.0, 2.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
         let mut far = sample([3, 65], &[Temperature(1e4), TopK(20)], None);
-        far.inputs[0] = Input::values(&[3, 65], &[3e38, -1e30, 1e-30, 0.0, -3e38, 2.9e38, 1e30], None);
+        far.inputs[0] = SampleInput::values(&[3, 65], &[3e38, -1e30, 1e-30, 0.0, -3e38, 2.9e38, 1e30], None);
         vec![
             sample([3, 65], &usual, Some(&[0.0, none, 0.5, -3.0])).bench(&[
                 &[1, 128_256],

@@ -4,7 +4,7 @@ use crate::{Error, Result};
 
 /// A sampling step. Tokens are ranked by logit, in descending order; equal logits by token id, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub enum SamplingRule {
     /// Keeps the k highest-ranked tokens.
     TopK(usize),
     /// Keeps the smallest set of highest-ranked tokens whose probability reaches p, and at least this number (Holtzman et al. 2020).
@@ -23,11 +23,11 @@ pub enum Rule {
 pub struct Rules(Vec<[u32; 3]>);
 
 /// Maximum number of steps.
-pub const MOST_RULES: usize = 4;
+pub const MAX_RULES: usize = 4;
 /// Maximum number of candidate tokens that the device supports.
-pub const MOST_CANDIDATES: usize = 1024;
+pub const MAX_CANDIDATES: usize = 1024;
 /// Size of the encoded rules in u32.
-pub(super) const RULE_WORDS: usize = 3 * MOST_RULES;
+pub(super) const RULE_WORDS: usize = 3 * MAX_RULES;
 
 /// Result if the highest logit is NaN or +∞.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -47,31 +47,35 @@ impl Rules {
     /// Builds rules from these steps.
     ///
     /// # Errors
-    /// `Unsupported` for more than [`MOST_RULES`] effective steps, `Format` for a number out of range.
-    pub fn new(rules: &[Rule]) -> Result<Self> {
+    /// `Unsupported` for more than [`MAX_RULES`] effective steps, `Format` for a number out of range.
+    pub fn new(rules: &[SamplingRule]) -> Result<Self> {
         let bad = |what: &str| Err(Error::format(format!("choose: {what}")));
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let mut out = Vec::new();
         for rule in rules {
             out.push(match *rule {
-                Rule::TopK(0) => return bad("top-k keeps no token"),
-                Rule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => return bad("top-p is not above 0"),
-                Rule::MinP(p, _) if !(0.0..=1.0).contains(&p) => return bad("min-p is not between 0 and 1"),
-                Rule::Temperature(t) if !(t >= 0.0 && t.is_finite()) => {
+                SamplingRule::TopK(0) => return bad("top-k keeps no token"),
+                SamplingRule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => {
+                    return bad("top-p is not above 0");
+                }
+                SamplingRule::MinP(p, _) if !(0.0..=1.0).contains(&p) => {
+                    return bad("min-p is not between 0 and 1");
+                }
+                SamplingRule::Temperature(t) if !(t >= 0.0 && t.is_finite()) => {
                     return bad("the temperature is below 0");
                 }
                 // Steps without effect are dropped.
-                Rule::TopP(1.0.., _) | Rule::MinP(0.0, _) => continue,
-                Rule::TopK(k) => [TOP_K, narrow(k), 0],
-                Rule::TopP(p, least) => [TOP_P, share(p), narrow(least)],
-                Rule::MinP(p, least) => [MIN_P, least_weight(p), narrow(least)],
-                Rule::Temperature(0.0) => [TOP_K, 1, 0],
-                Rule::Temperature(t) => [TEMPERATURE, factor(t).to_bits(), 0],
+                SamplingRule::TopP(1.0.., _) | SamplingRule::MinP(0.0, _) => continue,
+                SamplingRule::TopK(k) => [TOP_K, narrow(k), 0],
+                SamplingRule::TopP(p, least) => [TOP_P, share(p), narrow(least)],
+                SamplingRule::MinP(p, least) => [MIN_P, least_weight(p), narrow(least)],
+                SamplingRule::Temperature(0.0) => [TOP_K, 1, 0],
+                SamplingRule::Temperature(t) => [TEMPERATURE, factor(t).to_bits(), 0],
             });
         }
-        match out.len() > MOST_RULES {
+        match out.len() > MAX_RULES {
             true => Err(Error::unsupported(format!(
-                "choose: {} steps, at most {MOST_RULES} are supported",
+                "choose: {} steps, at most {MAX_RULES} are supported",
                 out.len()
             ))),
             false => Ok(Self(out)),
@@ -84,7 +88,7 @@ impl Rules {
     }
 
     /// Number of highest-ranked tokens of `vocab` that determine the result; 1 for greedy sampling. `None` if it is not bounded by top-k and
-    /// `vocab` is above [`MOST_CANDIDATES`].
+    /// `vocab` is above [`MAX_CANDIDATES`].
     pub fn candidates(&self, vocab: usize) -> Option<usize> {
         // Every step keeps the first token, so a step that keeps only this token has the same effect at any position.
         if self.0.contains(&[TOP_K, 1, 0]) {
@@ -95,11 +99,11 @@ impl Rules {
             match *code {
                 TOP_K => most = Some(most.unwrap_or(usize::MAX).min(*value as usize)),
                 // Its share refers to all remaining tokens.
-                TOP_P if most.is_none() => return Some(vocab).filter(|n| *n <= MOST_CANDIDATES),
+                TOP_P if most.is_none() => return Some(vocab).filter(|n| *n <= MAX_CANDIDATES),
                 _ => {}
             }
         }
-        Some(most.unwrap_or(vocab).min(vocab)).filter(|n| *n <= MOST_CANDIDATES)
+        Some(most.unwrap_or(vocab).min(vocab)).filter(|n| *n <= MAX_CANDIDATES)
     }
 
     /// Encodes the rules for kernels.
@@ -235,19 +239,24 @@ mod tests {
             (0..500u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32 / 300.0).collect();
         let mut ranked: Vec<usize> = (0..logits.len()).collect();
         ranked.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-        let cases: [(&[Rule], f64, usize, f64, f64); 6] = [
+        let cases: [(&[SamplingRule], f64, usize, f64, f64); 6] = [
             (&[], 1.0, 500, 1.0, 0.0),
-            (&[Rule::TopK(40)], 1.0, 40, 1.0, 0.0),
-            (&[Rule::Temperature(0.7), Rule::TopP(0.9, 0)], 0.7, 500, 0.9, 0.0),
-            (&[Rule::Temperature(2.0), Rule::MinP(0.1, 0)], 2.0, 500, 1.0, 0.1),
+            (&[SamplingRule::TopK(40)], 1.0, 40, 1.0, 0.0),
+            (&[SamplingRule::Temperature(0.7), SamplingRule::TopP(0.9, 0)], 0.7, 500, 0.9, 0.0),
+            (&[SamplingRule::Temperature(2.0), SamplingRule::MinP(0.1, 0)], 2.0, 500, 1.0, 0.1),
             (
-                &[Rule::Temperature(1.5), Rule::TopK(100), Rule::TopP(0.95, 0), Rule::MinP(0.02, 0)],
+                &[
+                    SamplingRule::Temperature(1.5),
+                    SamplingRule::TopK(100),
+                    SamplingRule::TopP(0.95, 0),
+                    SamplingRule::MinP(0.02, 0),
+                ],
                 1.5,
                 100,
                 0.95,
                 0.02,
             ),
-            (&[Rule::Temperature(1e-30)], 1e-30, 500, 1.0, 0.0),
+            (&[SamplingRule::Temperature(1e-30)], 1e-30, 500, 1.0, 0.0),
         ];
         for (rules, t, k, p, least) in cases {
             let weight = |i: &usize| ((f64::from(logits[*i]) - f64::from(logits[ranked[0]])) / t).exp();
@@ -281,24 +290,29 @@ mod tests {
 
     #[test]
     fn rules_say_how_many_tokens_they_look_at() {
-        let of = |rules: &[Rule], vocab| Rules::new(rules).unwrap().candidates(vocab);
-        assert_eq!(of(&[Rule::Temperature(0.0)], 1 << 17), Some(1));
-        assert_eq!(of(&[Rule::TopK(40), Rule::TopP(0.9, 1)], 1 << 17), Some(40));
-        assert_eq!(of(&[Rule::MinP(0.1, 1), Rule::TopK(40)], 1 << 17), Some(40));
-        assert_eq!(of(&[Rule::TopP(0.9, 1), Rule::TopK(40)], 1 << 17), None);
-        assert_eq!(of(&[Rule::TopP(0.9, 1), Rule::TopK(1)], 1 << 17), Some(1));
-        assert_eq!(of(&[Rule::TopP(0.9, 1), Rule::TopK(40)], 65), Some(65));
+        let of = |rules: &[SamplingRule], vocab| Rules::new(rules).unwrap().candidates(vocab);
+        assert_eq!(of(&[SamplingRule::Temperature(0.0)], 1 << 17), Some(1));
+        assert_eq!(of(&[SamplingRule::TopK(40), SamplingRule::TopP(0.9, 1)], 1 << 17), Some(40));
+        assert_eq!(of(&[SamplingRule::MinP(0.1, 1), SamplingRule::TopK(40)], 1 << 17), Some(40));
+        assert_eq!(of(&[SamplingRule::TopP(0.9, 1), SamplingRule::TopK(40)], 1 << 17), None);
+        assert_eq!(of(&[SamplingRule::TopP(0.9, 1), SamplingRule::TopK(1)], 1 << 17), Some(1));
+        assert_eq!(of(&[SamplingRule::TopP(0.9, 1), SamplingRule::TopK(40)], 65), Some(65));
         assert_eq!((of(&[], 65), of(&[], 2000)), (Some(65), None));
-        assert_eq!(of(&[Rule::TopK(2000)], 1 << 17), None);
-        for wrong in [Rule::TopK(0), Rule::TopP(0.0, 0), Rule::MinP(2.0, 0), Rule::Temperature(f32::NAN)] {
+        assert_eq!(of(&[SamplingRule::TopK(2000)], 1 << 17), None);
+        for wrong in [
+            SamplingRule::TopK(0),
+            SamplingRule::TopP(0.0, 0),
+            SamplingRule::MinP(2.0, 0),
+            SamplingRule::Temperature(f32::NAN),
+        ] {
             assert!(Rules::new(&[wrong]).is_err(), "{wrong:?}");
         }
-        assert!(Rules::new(&[Rule::TopK(3); 5]).is_err());
+        assert!(Rules::new(&[SamplingRule::TopK(3); 5]).is_err());
     }
 
     #[test]
     fn what_is_no_number_is_said() {
-        let rules = Rules::new(&[Rule::TopK(3)]).unwrap();
+        let rules = Rules::new(&[SamplingRule::TopK(3)]).unwrap();
         assert_eq!(rules.choose(&[0.0, f32::NAN, 1.0], 0), NO_NUMBER);
         assert_eq!(rules.choose(&[0.0, f32::INFINITY, 1.0], 0), NO_NUMBER);
         assert_eq!(rules.choose(&[f32::NEG_INFINITY; 3], 0), NONE_LEFT);

@@ -20,16 +20,21 @@ fn a_state_goes_on_on_the_simulated_device() {
 /// Runs vocabularies of up to `most` tokens.
 fn goes_on(device: &Device, most: usize) {
     for (texts, vocab, rules, dtype) in [
-        (1, 65, vec![Rule::Temperature(0.9)], DType::F32),
+        (1, 65, vec![SamplingRule::Temperature(0.9)], DType::F32),
         (
             3,
             4100,
-            vec![Rule::TopK(50), Rule::TopP(0.9, 1), Rule::MinP(0.01, 2), Rule::Temperature(0.8)],
+            vec![
+                SamplingRule::TopK(50),
+                SamplingRule::TopP(0.9, 1),
+                SamplingRule::MinP(0.01, 2),
+                SamplingRule::Temperature(0.8),
+            ],
             DType::F16,
         ),
-        (2, 33_000, vec![Rule::TopK(1)], DType::Bf16),
-        (2, 2300, vec![Rule::Temperature(0.0)], DType::F16),
-        (1, 3000, vec![Rule::Temperature(1.7), Rule::TopK(700)], DType::F32),
+        (2, 33_000, vec![SamplingRule::TopK(1)], DType::Bf16),
+        (2, 2300, vec![SamplingRule::Temperature(0.0)], DType::F16),
+        (1, 3000, vec![SamplingRule::Temperature(1.7), SamplingRule::TopK(700)], DType::F32),
     ] {
         if vocab > most {
             continue;
@@ -78,11 +83,11 @@ fn texts_of_several_positions_and_rules_go_on_each_as_alone() {
     let (device, vocab) = (test_device().unwrap(), 300);
     let rules = [
         Rules::greedy(),
-        Rules::new(&[Rule::TopK(20), Rule::Temperature(0.7)]).unwrap(),
-        Rules::new(&[Rule::TopK(60), Rule::TopP(0.8, 1)]).unwrap(),
+        Rules::new(&[SamplingRule::TopK(20), SamplingRule::Temperature(0.7)]).unwrap(),
+        Rules::new(&[SamplingRule::TopK(60), SamplingRule::TopP(0.8, 1)]).unwrap(),
     ];
     let by = Chooser::by_text(&device, 3, 60, None).unwrap();
-    let wide = Rules::new(&[Rule::TopK(61)]).unwrap();
+    let wide = Rules::new(&[SamplingRule::TopK(61)]).unwrap();
     assert!(by.set(&[&wide; 3], vocab).unwrap_err().message().contains("expected at most 60"));
     by.set(&rules.each_ref(), vocab).unwrap();
     let state = Texts::ragged(&device, 3, 4, 3).unwrap();

@@ -2,7 +2,7 @@
 
 use super::super::matmul::{Tree, linear, linear_into, matmul};
 use super::super::prelude::*;
-use super::algorithms::{CONV, GROUP_CHANNELS as DEPTHWISE, Place, Request, Weights, Work};
+use super::algorithms::{CONV, ConvRequest, ConvWeights, GROUP_CHANNELS as DEPTHWISE, Place, Work};
 use super::geometry::Geometry;
 
 /// Returns `(N, C, H, W)` of any strides as `(N, H, W, C)`, contiguous and off the tape. Copies if the strides differ from this.
@@ -25,9 +25,9 @@ fn laid(g: &Geometry, w: &Tensor) -> Result<Tensor> {
 }
 
 /// Returns the weights of a convolution of `g` in the form that the kernels read.
-fn view(g: &Geometry, w: &Tensor) -> Weights {
+fn view(g: &Geometry, w: &Tensor) -> ConvWeights {
     let strides = &w.layout().strides;
-    Weights {
+    ConvWeights {
         tensor: w.clone(),
         offset: w.layout().offset,
         strides: [g.places * strides[0], strides[0], strides[1], strides[2], strides[3]],
@@ -39,7 +39,7 @@ pub(super) fn request<R>(
     g: &Geometry,
     x: &Tensor,
     w: &Tensor,
-    f: impl FnOnce(&Request<'_>) -> R,
+    f: impl FnOnce(&ConvRequest<'_>) -> R,
 ) -> Result<R> {
     let (x, w) = (channels_last(x)?, laid(g, w)?);
     let [h, width] = g.sides;
@@ -50,13 +50,13 @@ pub(super) fn request<R>(
 fn gather<'a>(
     g: &Geometry,
     x: &'a Tensor,
-    w: &'a Weights,
+    w: &'a ConvWeights,
     (bias, tree): (Option<&'a Tensor>, Option<&'a Tree<'a>>),
     y: &'a Tensor,
-) -> Request<'a> {
+) -> ConvRequest<'a> {
     let n = &y.layout().strides;
     let place = Place { offset: 0, strides: [n[0], n[1], n[2]] };
-    Request {
+    ConvRequest {
         x,
         batch: g.batch,
         groups: g.groups,
@@ -122,7 +122,7 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
     let (strides, to) = (&w.layout().strides, dx.layout().strides.clone());
     for [down, across] in reached {
         let taps = down.tap * strides[2] + across.tap * strides[3];
-        let weights = Weights {
+        let weights = ConvWeights {
             tensor: w.clone(),
             offset: w.layout().offset + taps,
             strides: [
@@ -137,7 +137,7 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
             offset: down.first * to[1] + across.first * to[2],
             strides: [to[0], h.stride * to[1], width.stride * to[2]],
         };
-        CONV.run(&Request {
+        CONV.run(&ConvRequest {
             x: dy,
             batch: g.batch,
             groups: g.groups,
@@ -166,7 +166,7 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor, w: &Tensor) -> Resu
     }
     let parts = parts((x.device(), x.dtype()), pixels, g.groups, [h.taps * width.taps, g.image], g.places);
     let part = x.empty_f32([parts, g.groups, h.taps, width.taps, g.image, g.places])?;
-    CONV.run(&Request {
+    CONV.run(&ConvRequest {
         x,
         batch: g.batch,
         groups: g.groups,

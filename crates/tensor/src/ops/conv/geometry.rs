@@ -5,7 +5,7 @@ use super::super::prelude::*;
 /// One spatial axis: pixel `y` of the result and tap `i` use pixel `y * step + i * dilation + origin` of the input, which is 0 outside of the
 /// image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Axis {
+pub(super) struct ConvAxis {
     pub input: usize,
     pub output: usize,
     pub taps: usize,
@@ -30,7 +30,7 @@ pub(super) struct Side {
 /// A class of pixels of the image that the same taps reach: those at `first`, `first + stride`, … of an axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
-    pub axis: Axis,
+    pub axis: ConvAxis,
     pub first: usize,
     /// The first tap that reaches them, and the distance between their taps.
     pub tap: usize,
@@ -52,8 +52,8 @@ impl Side {
     }
 
     /// Returns the mapping from the image to the positions: the convolution.
-    pub fn forward(&self) -> Axis {
-        Axis {
+    pub fn forward(&self) -> ConvAxis {
+        ConvAxis {
             input: self.image,
             output: self.places,
             taps: self.taps,
@@ -76,7 +76,7 @@ impl Side {
             let tap = (0..every.min(self.taps)).find(meets);
             let at = tap.unwrap_or(0);
             let distance = (first + padding).cast_signed() - (at * self.dilation).cast_signed();
-            let axis = Axis {
+            let axis = ConvAxis {
                 input: self.places,
                 output: self.image.saturating_sub(first).div_ceil(stride),
                 taps: tap.map_or(0, |tap| (self.taps - tap).div_ceil(every)),

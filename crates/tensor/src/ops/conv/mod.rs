@@ -230,15 +230,15 @@ impl Op<3> for Conv2d {
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |x: [usize; 4], w: [usize; 4], bias: bool, options: Conv2dOptions| {
-            let inputs = [Input::normal(&x), Input::normal(&w), Input::normal(&[w[0]])];
+            let inputs = [SampleInput::normal(&x), SampleInput::normal(&w), SampleInput::normal(&[w[0]])];
             Sample::new(Self { options, bias }, inputs).sums((w[1] * w[2] * w[3]).max(32))
         };
         let plain = Conv2dOptions::default();
         let uneven = Conv2dOptions { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 1 };
         let far = [
-            Input::uniform(&[1, 2, 4, 4], -1e15, 1e15),
-            Input::uniform(&[2, 2, 3, 3], -1e15, 1e15),
-            Input::uniform(&[2], -1e30, 1e30),
+            SampleInput::uniform(&[1, 2, 4, 4], -1e15, 1e15),
+            SampleInput::uniform(&[2, 2, 3, 3], -1e15, 1e15),
+            SampleInput::uniform(&[2], -1e30, 1e30),
         ];
         vec![
             sample([2, 3, 5, 4], [4, 3, 3, 3], true, uneven),

@@ -174,7 +174,7 @@ impl Op<3> for ConvTranspose2d {
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |x: [usize; 4], w: [usize; 4], bias: bool, options: ConvTranspose2dOptions| {
             let outputs = w[1] * options.of.groups;
-            let inputs = [Input::normal(&x), Input::normal(&w), Input::normal(&[outputs])];
+            let inputs = [SampleInput::normal(&x), SampleInput::normal(&w), SampleInput::normal(&[outputs])];
             Sample::new(Self { options, bias }, inputs).sums((w[0] * w[2] * w[3]).max(32))
         };
         let plain = ConvTranspose2dOptions::default();
@@ -183,9 +183,9 @@ impl Op<3> for ConvTranspose2d {
             output_padding: [1, 2],
         };
         let far = [
-            Input::uniform(&[1, 2, 3, 3], -1e15, 1e15),
-            Input::uniform(&[2, 2, 2, 2], -1e15, 1e15),
-            Input::uniform(&[2], -1e30, 1e30),
+            SampleInput::uniform(&[1, 2, 3, 3], -1e15, 1e15),
+            SampleInput::uniform(&[2, 2, 2, 2], -1e15, 1e15),
+            SampleInput::uniform(&[2], -1e30, 1e30),
         ];
         vec![
             sample([2, 4, 3, 3], [4, 2, 3, 2], true, uneven).in_order(),

@@ -8,7 +8,7 @@ use crate::tape::detects_anomaly;
 use netcl_kernel::Launch;
 
 mod registers;
-use registers::Plan;
+use registers::RegisterPlan;
 
 static KERNEL: Kernel = Kernel::new("cross_entropy", cl_file!("cross_entropy.cl"))
     .tune(&[("VW", &[4])])
@@ -103,39 +103,46 @@ impl CrossEntropy {
 }
 
 /// Values that the forward saves.
-pub enum Saved {
+pub enum CrossEntropySaved {
     /// Maximum, and logarithm of the sum of exponentials relative to it (R, 2); factor of the gradient (1).
     Rows(Tensor, Tensor),
     /// The gradient for `dy` 1, and the plan that computed it.
-    Gradient(Tensor, Plan),
+    Gradient(Tensor, RegisterPlan),
 }
 
 impl CrossEntropy {
     /// Computes loss and gradient by `plan`.
-    fn in_registers(&self, plan: Plan, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
+    fn in_registers(
+        &self,
+        plan: RegisterPlan,
+        logits: &Tensor,
+        targets: &Tensor,
+    ) -> Result<(Tensor, CrossEntropySaved)> {
         // Checked for the original logits, since tensors made from them below share their memory.
         let overwrite =
             self.overwrite_logits && logits.is_dense() && logits.is_unseen() && !detects_anomaly();
         let (y, dx) =
             registers::forward(self, plan, &logits.contiguous()?, &targets.contiguous()?, overwrite)?;
-        Ok((y, Saved::Gradient(dx, plan)))
+        Ok((y, CrossEntropySaved::Gradient(dx, plan)))
     }
     /// Computes the loss, and the values from which a second pass computes the gradient.
-    fn rows(&self, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
+    fn rows(&self, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, CrossEntropySaved)> {
         let (x, targets) = (logits.contiguous()?, targets.contiguous()?);
         let rows = x.shape().rows_cols().0; // x seen as (R, V)
         let device = x.device();
         let (lse, loss) = (x.empty_f32([rows, 2])?, x.empty_f32(targets.shape())?);
         self.losses([&x, &targets], [&lse, &loss], x.shape().last())?;
         match self.reduction {
-            Reduction::None => Ok((loss, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?))),
+            Reduction::None => {
+                Ok((loss, CrossEntropySaved::Rows(lse, Tensor::ones(device, [1], DType::F32)?)))
+            }
             Reduction::Sum => {
                 let y = loss.sum(&[], false)?.reshape([])?;
-                Ok((y, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?)))
+                Ok((y, CrossEntropySaved::Rows(lse, Tensor::ones(device, [1], DType::F32)?)))
             }
             Reduction::Mean => {
                 let (y, scale) = self.mean(&loss, &targets, x.dtype())?;
-                Ok((y, Saved::Rows(lse, scale)))
+                Ok((y, CrossEntropySaved::Rows(lse, scale)))
             }
         }
     }
@@ -182,7 +189,7 @@ impl CrossEntropy {
         classes: usize,
     ) -> Result<()> {
         let op = Self { reduction: Reduction::Sum, ..*self };
-        let in_registers = Plan::new(logits).filter(|_| !logits.device().capabilities().is_cpu());
+        let in_registers = RegisterPlan::new(logits).filter(|_| !logits.device().capabilities().is_cpu());
         if let (Some(one), Some(plan)) = (one, in_registers) {
             return registers::rows_into(&op, plan, [logits, targets, one], [loss, logits], classes);
         }
@@ -202,9 +209,9 @@ fn start(entry: &'static str, x: &Tensor) -> Launch<'static> {
 
 impl Op<2> for CrossEntropy {
     const NAME: &'static str = "cross_entropy";
-    type Saved = Saved;
-    fn forward(&self, [logits, targets]: [&Tensor; 2]) -> Result<(Tensor, Saved)> {
-        match Plan::of(self, logits) {
+    type Saved = CrossEntropySaved;
+    fn forward(&self, [logits, targets]: [&Tensor; 2]) -> Result<(Tensor, CrossEntropySaved)> {
+        match RegisterPlan::of(self, logits) {
             Some(plan) => self.in_registers(plan, logits, targets),
             None => self.rows(logits, targets),
         }
@@ -212,12 +219,14 @@ impl Op<2> for CrossEntropy {
     fn backward(
         &self,
         [logits, targets]: [&Tensor; 2],
-        saved: &Saved,
+        saved: &CrossEntropySaved,
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 2]> {
         let (lse, scale) = match saved {
-            Saved::Gradient(dx, plan) => return Ok([Some(registers::backward(*plan, dx, dy)?), None]),
-            Saved::Rows(lse, scale) => (lse, scale),
+            CrossEntropySaved::Gradient(dx, plan) => {
+                return Ok([Some(registers::backward(*plan, dx, dy)?), None]);
+            }
+            CrossEntropySaved::Rows(lse, scale) => (lse, scale),
         };
         let (x, targets, dy) = (logits.contiguous()?, targets.contiguous()?, dy.contiguous()?);
         let dx = x.empty_like()?;
@@ -277,15 +286,19 @@ impl Op<2> for CrossEntropy {
         let op = |label_smoothing, reduction| Self { label_smoothing, reduction, ..Self::default() };
         let sample = |op, shape: &[usize]| {
             let n = shape[shape.len() - 1];
-            Sample::new(op, [Input::normal(shape), Input::indices(&shape[..shape.len() - 1], n as u32)])
-                .sums(4)
+            Sample::new(
+                op,
+                [SampleInput::normal(shape), SampleInput::indices(&shape[..shape.len() - 1], n as u32)],
+            )
+            .sums(4)
         };
         let masked = |op, values: &[f64]| {
-            let targets = Input::values(&[2, 4], values, Some(DType::I32));
-            Sample::new(op, [Input::normal(&[2, 4, 70]), targets]).sums(4)
+            let targets = SampleInput::values(&[2, 4], values, Some(DType::I32));
+            Sample::new(op, [SampleInput::normal(&[2, 4, 70]), targets]).sums(4)
         };
-        let far =
-            |op, x| Sample::new(op, [x, Input::indices(&[5], 65)]).sums(4).extreme().step(1e-3).in_order();
+        let far = |op, x| {
+            Sample::new(op, [x, SampleInput::indices(&[5], 65)]).sums(4).extreme().step(1e-3).in_order()
+        };
         let vocabulary: &[&[usize]] = &[&[4096, 50_304], &[4096]];
         vec![
             sample(op(0.0, Reduction::Mean), &[5, 65]).bench(vocabulary),
@@ -296,9 +309,9 @@ impl Op<2> for CrossEntropy {
             masked(op(0.0, Reduction::Mean), &[3.0, -100.0, 69.0, 0.0, -100.0]),
             masked(Self { ignore_index: Some(0), ..op(0.1, Reduction::None) }, &[3.0, 0.0, 69.0]).light(),
             masked(Self { ignore_index: None, ..op(0.0, Reduction::Sum) }, &[1.0, 2.0]).light(),
-            far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -300.0, 300.0)),
-            far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -1e4, 1e4)),
-            far(op(0.0, Reduction::Mean), Input::shifted(&[5, 65], -1e4)).named("far from zero"),
+            far(op(0.0, Reduction::Mean), SampleInput::uniform(&[5, 65], -300.0, 300.0)),
+            far(op(0.0, Reduction::Mean), SampleInput::uniform(&[5, 65], -1e4, 1e4)),
+            far(op(0.0, Reduction::Mean), SampleInput::shifted(&[5, 65], -1e4)).named("far from zero"),
             sample(op(0.0, Reduction::Mean), &[1, 1]).light(),
             sample(op(0.0, Reduction::None), &[0, 5]).light(),
             sample(op(0.0, Reduction::Sum), &[0, 5]).light(),
@@ -316,12 +329,12 @@ mod tests {
     fn held_rows_agree_with_two_passes() {
         let device = crate::suite::test_device().unwrap();
         let cases = [
-            (DType::Bf16, 2056, 0.0, Plan { wg: 32, in_registers: 8, kept: 1 }, Reduction::Mean),
-            (DType::F32, 1000, 0.1, Plan { wg: 64, in_registers: 4, kept: 0 }, Reduction::Sum),
-            (DType::Bf16, 72, 0.1, Plan { wg: 32, in_registers: 1, kept: 0 }, Reduction::Mean),
+            (DType::Bf16, 2056, 0.0, RegisterPlan { wg: 32, in_registers: 8, kept: 1 }, Reduction::Mean),
+            (DType::F32, 1000, 0.1, RegisterPlan { wg: 64, in_registers: 4, kept: 0 }, Reduction::Sum),
+            (DType::Bf16, 72, 0.1, RegisterPlan { wg: 32, in_registers: 1, kept: 0 }, Reduction::Mean),
         ];
         for (dtype, n, label_smoothing, plan, reduction) in cases {
-            let hosts = Input::normal(&[5, n]).draw(7, dtype);
+            let hosts = SampleInput::normal(&[5, n]).draw(7, dtype);
             let mut values: Vec<f32> = hosts.data.iter().map(|v| 3.0 * *v as f32).collect();
             values[4 * n + 3] = f32::NAN;
             let source = Tensor::from_f32(&device, [5, n], &values, dtype).unwrap().parameter("logits");
@@ -360,12 +373,12 @@ mod tests {
     #[test]
     fn rows_of_usual_vocabularies_stay_in_registers() {
         let device = crate::suite::test_device().unwrap();
-        let plan = |n: usize, dtype| Plan::new(&Tensor::empty(&device, [1, n], dtype).unwrap());
+        let plan = |n: usize, dtype| RegisterPlan::new(&Tensor::empty(&device, [1, n], dtype).unwrap());
         if device.capabilities().max_group >= 1024 && device.capabilities().local_mem >= 48 << 10 {
-            assert_eq!(plan(50_304, DType::Bf16), Some(Plan { wg: 512, in_registers: 8, kept: 5 }));
-            assert_eq!(plan(65_536, DType::Bf16), Some(Plan { wg: 1024, in_registers: 8, kept: 0 }));
+            assert_eq!(plan(50_304, DType::Bf16), Some(RegisterPlan { wg: 512, in_registers: 8, kept: 5 }));
+            assert_eq!(plan(65_536, DType::Bf16), Some(RegisterPlan { wg: 1024, in_registers: 8, kept: 0 }));
         }
-        assert_eq!(plan(256, DType::F32), Some(Plan { wg: 32, in_registers: 2, kept: 0 }));
+        assert_eq!(plan(256, DType::F32), Some(RegisterPlan { wg: 32, in_registers: 2, kept: 0 }));
         assert_eq!(plan(50_257, DType::Bf16), None, "rows do not start at multiples of a vector");
         assert_eq!(plan(256, DType::F16), None);
         assert_eq!(plan(1 << 20, DType::Bf16), None);

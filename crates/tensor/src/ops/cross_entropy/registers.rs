@@ -19,7 +19,7 @@ const SCALE_GROUPS: usize = 2048;
 
 /// Division of a row between registers and local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct RegisterPlan {
     pub wg: usize,
     /// Vectors per item in registers.
     pub in_registers: usize,
@@ -27,7 +27,7 @@ pub struct Plan {
     pub kept: usize,
 }
 
-impl Plan {
+impl RegisterPlan {
     /// Returns the plan for rows like those of `x`, or `None` if they do not fit or the gradient may not be rounded before `dy` is known.
     pub fn of(op: &CrossEntropy, x: &Tensor) -> Option<Self> {
         let fits =
@@ -62,7 +62,7 @@ impl Plan {
 /// Computes the scalar loss, and the gradient for `dy` 1, in the memory of `x` if `overwrite`.
 pub(super) fn forward(
     op: &CrossEntropy,
-    plan: Plan,
+    plan: RegisterPlan,
     x: &Tensor,
     targets: &Tensor,
     overwrite: bool,
@@ -88,7 +88,7 @@ pub(super) fn forward(
 /// Computes the losses (R) of the rows of x, and their gradients times `scale` (1) in dx, which may be x. Valid targets are below `classes`.
 pub(super) fn rows_into(
     op: &CrossEntropy,
-    plan: Plan,
+    plan: RegisterPlan,
     [x, targets, scale]: [&Tensor; 3],
     [loss, dx]: [&Tensor; 2],
     classes: usize,
@@ -105,7 +105,7 @@ pub(super) fn rows_into(
 }
 
 /// Computes the gradient for `dy` in the memory of the gradient for 1.
-pub(super) fn backward(plan: Plan, dx: &Tensor, dy: &Tensor) -> Result<Tensor> {
+pub(super) fn backward(plan: RegisterPlan, dx: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let vectors = dx.count() * dx.dtype().size() / VECTOR;
     let groups = vectors.div_ceil(plan.wg).min(SCALE_GROUPS);
     launch("cross_entropy_scale", dx, plan)
@@ -117,6 +117,6 @@ pub(super) fn backward(plan: Plan, dx: &Tensor, dy: &Tensor) -> Result<Tensor> {
     Ok(dx.clone())
 }
 
-fn launch(entry: &'static str, x: &Tensor, plan: Plan) -> netcl_kernel::Launch<'static> {
+fn launch(entry: &'static str, x: &Tensor, plan: RegisterPlan) -> netcl_kernel::Launch<'static> {
     KERNEL.launch(entry).define("DTYPE", x.dtype().code()).define("WG", plan.wg)
 }

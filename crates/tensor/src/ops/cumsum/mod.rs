@@ -47,12 +47,13 @@ impl Op<1> for CumSum {
         vec![call.run(|a| a.inputs::<1>()?[0].cumsum(a.get("axis")?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]).sums(shape.iter().product());
+        let sample =
+            |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape)]).sums(shape.iter().product());
         vec![
             sample(&[3, 65]).bench(&[&[4096, 4096]]),
             sample(&[2, 2, 9]),
             sample(&[2, 700]).light(),
-            Sample::new(Self, [Input::uniform(&[3, 65], -1e30, 1e30)]).sums(65).extreme().light(),
+            Sample::new(Self, [SampleInput::uniform(&[3, 65], -1e30, 1e30)]).sums(65).extreme().light(),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
             sample(&[2, 0]).light(),

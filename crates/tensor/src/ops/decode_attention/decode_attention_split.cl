@@ -64,7 +64,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
   const seen_t seen = seen_of(position + position_off, position_step, b, room);
   const int share = share_of(seen, splits, SHARE), from = seen.first + (int)split * share, end = min(seen.end, from + share);
 #if LAST
-  /* Without visible keys there are no partial sums, but one group must write the result. */
+  /* Without visible keys, partial sums do not exist, but one group must write the result. */
   const int used = share > 0 ? (seen.end - seen.first + share - 1) / share : 1;
   if (split >= used) return;
 #else

@@ -25,19 +25,19 @@ static SPLIT: Kernel = Kernel::new("decode_attention_split", cl_file!("decode_at
 static VARIANTS: Variants = Variants::new("decode_attention", &[&VECTOR, &SPLIT]);
 
 /// Maximum number of new tokens per text.
-pub const MOST_TOKENS: usize = 8;
+pub const MAX_TOKENS: usize = 8;
 
 /// Maximum rows of a work-group (query heads of a key head, over all new tokens). Their sums are in registers.
-const MOST_ROWS: usize = 8;
+const MAX_ROWS: usize = 8;
 
 /// Minimum keys of a work-group before keys are divided, if a second launch combines the shares.
-const LEAST_KEYS: usize = 256;
+const MIN_KEYS: usize = 256;
 
 /// The same minimum if the last group combines the shares: the keys of one hardware group.
-const LEAST_KEYS_OF_LAST: usize = 32;
+const MIN_KEYS_FOR_LAST_GROUP: usize = 32;
 
 /// Maximum number of shares of the keys.
-const MOST_SHARES: usize = 64;
+const MAX_SHARES: usize = 64;
 
 /// Counters for groups that combine the shares of others.
 const TURNS: usize = 4096;
@@ -74,7 +74,7 @@ pub struct HeadNorm<'a> {
 #[derive(Clone, Copy)]
 pub struct CacheAt<'a> {
     /// Rows (B, S, 2 KH, D), keys before values; the last axis is contiguous. Rows from the position on are written. With `pages` the shape is (P,
-    /// page, 2 KH, D). As u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
+    /// page, 2 KH, D). If they are u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
     pub rows: &'a Tensor,
     /// Number of earlier tokens, u32 (1) or (B). With (1) all texts have the same number.
     pub position: &'a Tensor,
@@ -82,7 +82,7 @@ pub struct CacheAt<'a> {
     pub pages: Option<&'a Tensor>,
 }
 
-/// Computes attention of T new tokens, 1 to [`MOST_TOKENS`]: qkv `(B, T, (H + 2 KH) D)`, their projection → `(B, T, H D)`.
+/// Computes attention of T new tokens, 1 to [`MAX_TOKENS`]: qkv `(B, T, (H + 2 KH) D)`, their projection → `(B, T, H D)`.
 ///
 /// Token t of a text sees the cache rows before its position, and the new tokens up to itself, as stored in the cache. `rotary` has cosines and
 /// sines (S or more, R/2) f32 of all positions: queries and keys are rotated as in [`rope`](super::rope::rope()). A token without room in the cache
@@ -109,7 +109,9 @@ pub fn decode_attention(
         [qkv, cache.rows, cache.position, cosines, sines, query, key, cache.pages.unwrap_or(cache.position)];
     op.check(&inputs)?;
     if tape::records(&inputs) {
-        return Err(Error::unsupported("decode_attention has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported(
+            "decode_attention does not have a gradient; call it within `no_grad`",
+        ));
     }
     let [o, _] = op.apply(inputs)?;
     Ok(o)
@@ -187,9 +189,9 @@ impl DecodeAttention {
             }
             room = most.saturating_mul(page);
         }
-        if size > MAX_SIZE || tokens > MOST_TOKENS {
+        if size > MAX_SIZE || tokens > MAX_TOKENS {
             return Err(Error::unsupported(format!(
-                "{name}: {tokens} new tokens and head size {size}, expected at most {MOST_TOKENS} and {MAX_SIZE}"
+                "{name}: {tokens} new tokens and head size {size}, expected at most {MAX_TOKENS} and {MAX_SIZE}"
             )));
         }
         Ok(Sizes { batch, tokens, size, room, page })
@@ -363,15 +365,17 @@ impl MultiOp<8, 2> for DecodeAttention {
         samples::reference(self, inputs)
     }
     fn calls() -> Vec<Call> {
-        let doc = "A decoding step: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 \
-                   KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
-                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalized before that, and with `pages`, \
-                   u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
+        let doc = "A decoding step. Takes qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, and a cache of keys and values `(B, \
+                   S, 2 KH, D)`. Returns `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With \
+                   `cosines` and `sines` queries and keys are rotated. With `query` and `key` `(D)` their heads are normalized before that. With \
+                   `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
         let call = Call::new(Self::NAME, doc).inputs(&["qkv", "cache", "position"]);
         let call = call.optional_inputs(&["cosines", "sines", "query", "key", "pages"]);
-        let call =
-            call.required("heads", Kind::Int).optional("kv_heads", Kind::Int).optional("scale", Kind::Float);
-        let call = call.optional("window", Kind::Int).optional("softcap", Kind::Float);
+        let call = call
+            .required("heads", AttributeKind::Int)
+            .optional("kv_heads", AttributeKind::Int)
+            .optional("scale", AttributeKind::Float);
+        let call = call.optional("window", AttributeKind::Int).optional("softcap", AttributeKind::Float);
         vec![call.default("eps", 1e-6).default("unit_offset", false).run(|a| {
             let ([qkv, rows, position], heads) = (a.inputs()?, a.get("heads")?);
             let kv_heads = a.find("kv_heads")?.unwrap_or(heads);
@@ -437,7 +441,7 @@ impl Group {
         // Local memory: queries and new keys, a probability for each item and row, and two numbers for each item.
         let fresh = if in_8_bits { 2 * s.tokens } else { s.tokens };
         let bytes = |rows: usize| 4 * ((rows + fresh) * s.size.next_multiple_of(4) + (rows + 8) * items);
-        let mut rows = all.min(MOST_ROWS);
+        let mut rows = all.min(MAX_ROWS);
         while items > 1 && rows > 1 && bytes(rows) > room {
             rows = rows.div_ceil(2);
         }
@@ -445,7 +449,7 @@ impl Group {
     }
     /// Reduces the rows per group if shares of the keys alone leave units of a GPU idle. The groups then read keys from the GPU's caches.
     fn fill(&mut self, device: &Device, pairs: usize, room: usize) {
-        let (units, shares) = (units(device), (room / least_keys(device)).clamp(1, MOST_SHARES));
+        let (units, shares) = (units(device), (room / least_keys(device)).clamp(1, MAX_SHARES));
         while self.items > 1 && self.rows > 1 && pairs * self.chunks * shares * 2 <= units {
             self.rows = self.rows.div_ceil(2);
             self.chunks = self.all.div_ceil(self.rows);
@@ -455,7 +459,7 @@ impl Group {
     /// results do not.
     fn splits(&self, device: &Device, pairs: usize, room: usize) -> usize {
         let wanted = if self.items == 1 { 8 } else { units(device) };
-        (wanted / (pairs * self.chunks)).min(room / least_keys(device)).clamp(1, MOST_SHARES)
+        (wanted / (pairs * self.chunks)).min(room / least_keys(device)).clamp(1, MAX_SHARES)
     }
     fn define(&self, launch: Launch<'static>, fours: bool) -> Launch<'static> {
         if self.items == 1 {
@@ -471,7 +475,7 @@ fn joins_itself(device: &Device) -> bool {
 }
 
 fn least_keys(device: &Device) -> usize {
-    if joins_itself(device) { LEAST_KEYS_OF_LAST } else { LEAST_KEYS }
+    if joins_itself(device) { MIN_KEYS_FOR_LAST_GROUP } else { MIN_KEYS }
 }
 
 fn units(device: &Device) -> usize {
@@ -489,7 +493,7 @@ mod tests {
 
     fn draw(device: &Device, shape: &[usize], seed: u64) -> Tensor {
         let data: Vec<f32> =
-            Input::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
+            SampleInput::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
         Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
     }
 
@@ -554,7 +558,7 @@ mod tests {
                 OPTIONS,
             )
         };
-        assert!(step().unwrap_err().message().contains("decode_attention has no gradient"));
+        assert!(step().unwrap_err().message().contains("decode_attention does not have a gradient"));
         assert!(no_grad(step).is_ok());
     }
 }

@@ -104,16 +104,17 @@ fn made(
     before: &[f64],
 ) -> Sample<DecodeAttention, 8> {
     let DecodeOptions { heads, kv_heads, .. } = options;
-    let angles = || Input::values(&[room, half.max(1)], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
+    let angles =
+        || SampleInput::values(&[room, half.max(1)], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
     let inputs = [
-        Input::normal(&[b, t, (heads + 2 * kv_heads) * d]),
-        Input::normal(&[b, room, 2 * kv_heads, d]),
-        Input::values(&[before.len()], before, Some(DType::U32)),
+        SampleInput::normal(&[b, t, (heads + 2 * kv_heads) * d]),
+        SampleInput::normal(&[b, room, 2 * kv_heads, d]),
+        SampleInput::values(&[before.len()], before, Some(DType::U32)),
         angles(),
         angles(),
-        Input::shifted(&[d], 1.0),
-        Input::shifted(&[d], 1.0),
-        Input::indices(&[1, 1], 1),
+        SampleInput::shifted(&[d], 1.0),
+        SampleInput::shifted(&[d], 1.0),
+        SampleInput::indices(&[1, 1], 1),
     ];
     let op = DecodeAttention { options, rotary: half > 0, norm, paged: false };
     Sample::new(op, inputs).sums(room).in_order()
@@ -131,9 +132,9 @@ fn paged(
     sample.op.paged = true;
     sample.inputs[1] = match in_8_bits {
         true => q8_input(&[count, page, dims[2]], dims[3]),
-        false => Input::normal(&[count, page, dims[2], dims[3]]),
+        false => SampleInput::normal(&[count, page, dims[2], dims[3]]),
     };
-    sample.inputs[7] = Input::values(&[pages.len(), pages[0].len()], &pages.concat(), Some(DType::U32));
+    sample.inputs[7] = SampleInput::values(&[pages.len(), pages[0].len()], &pages.concat(), Some(DType::U32));
     sample
 }
 
@@ -142,8 +143,8 @@ const RMS: Option<(f32, bool)> = Some((1e-6, false));
 pub(super) fn all() -> Vec<Sample<DecodeAttention, 8>> {
     let capped = DecodeOptions { softcap: Some(1.5), scale: Some(0.3), ..plain(4, 2) };
     let mut far = made(plain(2, 2), [1, 1, 9, 8], 4, None, &[5.0]);
-    far.inputs[0] = Input::uniform(&[1, 1, 48], -40.0, 40.0);
-    far.inputs[1] = Input::uniform(&[1, 9, 4, 8], -40.0, 40.0);
+    far.inputs[0] = SampleInput::uniform(&[1, 1, 48], -40.0, 40.0);
+    far.inputs[1] = SampleInput::uniform(&[1, 9, 4, 8], -40.0, 40.0);
     let mut all = vec![
         made(plain(2, 2), [2, 1, 9, 8], 0, None, &[5.0]),
         made(plain(4, 2), [2, 1, 70, 20], 4, None, &[64.0, 3.0])

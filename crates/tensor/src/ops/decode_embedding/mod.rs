@@ -24,7 +24,9 @@ pub fn decode_embedding(
     let op = DecodeEmbedding { scale, placed: positions.is_some() };
     op.check([table, ids, places, position])?;
     if tape::records(&[table, places]) {
-        return Err(Error::unsupported("decode_embedding has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported(
+            "decode_embedding does not have a gradient; call it within `no_grad`",
+        ));
     }
     op.apply([table, ids, places, position])
 }
@@ -116,8 +118,9 @@ impl Op<4> for DecodeEmbedding {
         Array::new([ids.shape.dims(), &[c]].concat(), ids.data.iter().enumerate().flat_map(row).collect())
     }
     fn calls() -> Vec<Call> {
-        let doc = "Embeddings of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where \
-                   `positions` `(P, C)` are position embeddings and `position`, u32 `(1)` or `(B)`, the number of earlier tokens. No gradient.";
+        let doc = "Embeddings of new tokens. Takes table `(V, C)` and ids `(B, T)`. Returns `scale * table[ids] + positions[position + t]` `(B, T, \
+                   C)`. `positions` `(P, C)` are position embeddings, and `position`, u32 `(1)` or `(B)`, is the number of earlier tokens. No \
+                   gradient.";
         let call =
             Call::new(Self::NAME, doc).inputs(&["table", "ids"]).optional_inputs(&["positions", "position"]);
         vec![call.default("scale", 1.0).run(|a| {
@@ -135,15 +138,15 @@ impl Op<4> for DecodeEmbedding {
         let sample =
             |[v, c]: [usize; 2], [b, t]: [usize; 2], (scale, placed): (f32, bool), before: &[f64]| {
                 let inputs = [
-                    Input::normal(&[v, c]),
-                    Input::indices(&[b, t], v as u32),
-                    Input::normal(&[if placed { 40 } else { 1 }, c]),
-                    Input::values(&[before.len()], before, Some(DType::U32)),
+                    SampleInput::normal(&[v, c]),
+                    SampleInput::indices(&[b, t], v as u32),
+                    SampleInput::normal(&[if placed { 40 } else { 1 }, c]),
+                    SampleInput::values(&[before.len()], before, Some(DType::U32)),
                 ];
                 Sample::new(Self { scale, placed }, inputs)
             };
         let mut far = sample([7, 9], [2, 3], (0.5, true), &[6.0]);
-        far.inputs[0] = Input::values(&[7, 9], &[3e38, -1e30, 1e-30], None);
+        far.inputs[0] = SampleInput::values(&[7, 9], &[3e38, -1e30, 1e-30], None);
         vec![
             sample([7, 37], [2, 3], (1.5, true), &[6.0]),
             sample([30, 8], [3, 1], (1.0, true), &[6.0, 0.0, 39.0]).named("texts of three lengths").light(),
@@ -175,6 +178,6 @@ mod tests {
         assert_eq!(known(plain), [true, true, false, false, true, true]);
         let trained = tokens.parameter("table");
         let e = decode_embedding(&trained, &ids, 1.0, None).unwrap_err();
-        assert!(e.message().contains("decode_embedding has no gradient"), "{e}");
+        assert!(e.message().contains("decode_embedding does not have a gradient"), "{e}");
     }
 }

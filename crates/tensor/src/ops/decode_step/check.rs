@@ -1,6 +1,6 @@
 //! A small Llama-like model, computed by the kernel and in f64: for `netcl doctor` and tests.
 
-use super::{DecodeStep, Layer, MOST_TEXTS, Map, Model, Rows, Text};
+use super::{DecodeLayer, DecodeStep, MAX_TEXTS, Map, Model, WeightPath, WeightRows};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
 use crate::quant::{Activations, Blocks, Format};
@@ -19,10 +19,10 @@ enum Stored {
 }
 
 impl Matrix {
-    fn rows(&self) -> Rows<'_> {
+    fn rows(&self) -> WeightRows<'_> {
         match &self.stored {
-            Stored::Blocks(blocks) => Rows::Blocks(blocks),
-            Stored::Dense(tensor) => Rows::Dense(tensor.clone()),
+            Stored::Blocks(blocks) => WeightRows::Blocks(blocks),
+            Stored::Dense(tensor) => WeightRows::Dense(tensor.clone()),
         }
     }
     fn times(&self, x: &[f64]) -> Vec<f64> {
@@ -32,17 +32,17 @@ impl Matrix {
 }
 
 /// Returns the block format of a layer's map, or `None` for a dense map. With a format for `v`, values have a separate one.
-pub(super) type Choose = fn(&str, usize) -> Option<&'static str>;
+pub(super) type ChooseFormat = fn(&str, usize) -> Option<&'static str>;
 /// Uploads blocks to the device.
 pub(super) type Make = fn(&Device, &'static Format, [usize; 2], &[u8]) -> Result<Blocks>;
 
 /// Settings from which a model is built.
 pub(super) struct Net {
     pub(super) device: Device,
-    pub(super) text: Text,
+    pub(super) text: WeightPath,
     pub(super) dtype: DType,
     pub(super) from: Generator,
-    pub(super) choose: Choose,
+    pub(super) choose: ChooseFormat,
     pub(super) make: Make,
     /// Whether the model has biases and head norms.
     pub(super) biased: bool,
@@ -198,10 +198,10 @@ fn angle(t: usize, i: usize) -> f64 {
 }
 
 /// Returns a layer in the form that the kernel takes.
-fn tensors<'a>(e: &'a Exact, rest: &'a Rest, biased: bool) -> Layer<'a> {
+fn tensors<'a>(e: &'a Exact, rest: &'a Rest, biased: bool) -> DecodeLayer<'a> {
     let map = |rows| Map { rows: vec![rows], bias: None };
     let qkv = [Some(e.maps[0].rows()), e.extra.as_ref().map(Matrix::rows)].into_iter().flatten();
-    Layer {
+    DecodeLayer {
         norms: Some([(&rest.norms[0], None), (&rest.norms[1], None)]),
         post_norms: None,
         qkv: Map { rows: qkv.collect(), bias: biased.then_some(&rest.bias) },
@@ -299,7 +299,7 @@ impl Small {
 }
 
 /// Mixes of formats: those of common files, and others.
-pub(super) const MIXES: [Choose; 4] = [
+pub(super) const MIXES: [ChooseFormat; 4] = [
     |name, _| Some(if name == "head" { "Q6_K" } else { "Q4_0" }).filter(|_| name != "v"),
     |name, layer| Some(if name == "v" || name == "down" && layer == 1 { "Q6_K" } else { "Q4_K" }),
     |name, _| Some("Q8_0").filter(|_| name != "head" && name != "v"),
@@ -318,15 +318,16 @@ pub(super) const MIXES: [Choose; 4] = [
 /// # Errors
 /// The first wrong result, or an earlier failure of the kernel's self-test.
 pub(crate) fn check(device: &Device) -> Result<usize> {
-    let Some(text) = [Text::Ring, Text::Direct].into_iter().find(|text| text.runs_on(device, 1)) else {
+    let Some(text) = [WeightPath::Ring, WeightPath::Direct].into_iter().find(|text| text.runs_on(device, 1))
+    else {
         return Ok(0);
     };
     let one = check_texts(device, text, 1)?;
     // If the kernel for several texts failed, such steps use several launches.
-    Ok(one + if text.runs_on(device, MOST_TEXTS) { check_texts(device, text, MOST_TEXTS)? } else { 0 })
+    Ok(one + if text.runs_on(device, MAX_TEXTS) { check_texts(device, text, MAX_TEXTS)? } else { 0 })
 }
 
-fn check_texts(device: &Device, text: Text, texts: usize) -> Result<usize> {
+fn check_texts(device: &Device, text: WeightPath, texts: usize) -> Result<usize> {
     let models: Vec<Case> = match texts {
         1 => models(text),
         // One type and one mix of formats: differences between types do not depend on the number of texts.
@@ -350,17 +351,18 @@ fn check_texts(device: &Device, text: Text, texts: usize) -> Result<usize> {
 }
 
 /// Type, formats, whether the model has biases and head norms, and the maximum relative error of the logits.
-type Case = (DType, Choose, bool, f64);
+type Case = (DType, ChooseFormat, bool, f64);
 
-fn models(text: Text) -> Vec<Case> {
+fn models(text: WeightPath) -> Vec<Case> {
     let dense = [(DType::F32, 1e-5), (DType::F16, 2e-3), (DType::Bf16, 6e-3)];
-    let dense = dense.map(|(dtype, bound)| (dtype, (|_, _| None) as Choose, dtype == DType::F16, bound));
+    let dense =
+        dense.map(|(dtype, bound)| (dtype, (|_, _| None) as ChooseFormat, dtype == DType::F16, bound));
     // Activations have 8 bits: half a step of 1/127 of a group's largest is about 0.7 % of a normal value, in the maps of each of two layers.
     let quantised = MIXES.into_iter().enumerate().map(|(i, choose)| (DType::F16, choose, i % 2 == 0, 3e-2));
-    dense.into_iter().chain(quantised.filter(|_| text == Text::Ring)).collect()
+    dense.into_iter().chain(quantised.filter(|_| text == WeightPath::Ring)).collect()
 }
 
-fn run(device: &Device, text: Text, texts: usize, (dtype, choose, biased, bound): &Case) -> Result<()> {
+fn run(device: &Device, text: WeightPath, texts: usize, (dtype, choose, biased, bound): &Case) -> Result<()> {
     let make: Make = |device, format, dims, bytes| {
         Blocks::with_activations(device, format, dims, bytes, Activations::Int8)
     };

@@ -39,7 +39,7 @@ static DIRECT_OF_TEXTS: Kernel = Kernel::new("decode_step_texts", TEXT)
     .requires(runs_directly);
 
 /// Maximum number of texts per launch. Each has its own sums in registers, and its activations in local memory.
-pub const MOST_TEXTS: usize = 4;
+pub const MAX_TEXTS: usize = 4;
 
 fn has_ring(device: &Capabilities) -> bool {
     device.sm() == Some(90)
@@ -51,7 +51,7 @@ fn runs_directly(device: &Capabilities) -> bool {
 
 /// Two ways to compile and run the same source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum WeightPath {
     /// One group per multiprocessor, with weights through a ring of bulk copies: sm_90.
     Ring,
     /// Groups that read weights in place: one group on CPUs, which may run a group only after the previous one has ended, and two on simulated
@@ -59,7 +59,7 @@ pub enum Text {
     Direct,
 }
 
-impl Text {
+impl WeightPath {
     /// Returns the kernel for one text, or for several.
     pub(super) fn kernel(self, texts: usize) -> &'static Kernel {
         match (self, texts) {
@@ -72,7 +72,7 @@ impl Text {
 
     /// Returns whether it runs on a device for this number of texts.
     pub fn runs_on(self, device: &Device, texts: usize) -> bool {
-        (1..=MOST_TEXTS).contains(&texts) && Tuning::of(device).allows(device, self.kernel(texts))
+        (1..=MAX_TEXTS).contains(&texts) && Tuning::of(device).allows(device, self.kernel(texts))
     }
 
     /// Returns whether the device has the required capabilities, apart from self-tests.
@@ -102,5 +102,5 @@ impl Text {
 
 /// Returns whether a single-launch step runs on a device.
 pub(crate) fn runs_on(device: &Device) -> bool {
-    Text::Ring.runs_on(device, 1)
+    WeightPath::Ring.runs_on(device, 1)
 }

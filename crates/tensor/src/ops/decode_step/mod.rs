@@ -2,8 +2,8 @@
 //! streams the weights through a ring in local memory while its groups exchange activations, without a device-wide barrier. `decode_step_sm90.cl`
 //! starts with a drawing.
 //!
-//! It is not in the table of operations: it has no gradient, and its inputs are a model's parameters. It computes the same as the several launches
-//! of a decoder's step, except for the rounding of activations: quantized weights are multiplied by bytes
+//! It is not in the table of operations: it does not have a gradient, and its inputs are a model's parameters. It computes the same as the several
+//! launches of a decoder's step, except for the rounding of activations: quantized weights are multiplied by bytes
 //! ([`Activations::Int8`](crate::quant::Activations)), and groups of 16-bit models exchange f16.
 //!
 //! Each group owns a share of the rows of every matrix, prefetches them, and exchanges activations as words with an epoch. Tensors are read through
@@ -15,14 +15,14 @@ pub(crate) mod check;
 pub(crate) mod kernel;
 mod model;
 
-pub use kernel::{MOST_TEXTS, Text};
-pub use model::{Embedding, Layer, Map, Model, Norm, Rows};
+pub use kernel::{MAX_TEXTS, WeightPath};
+pub use model::{DecodeLayer, Map, Model, NormWeights, TokenEmbedding, WeightRows};
 
 use super::prelude::*;
 
 /// A model's step, ready to be launched.
 pub struct DecodeStep {
-    text: Text,
+    text: WeightPath,
     defines: Vec<(&'static str, netcl_kernel::Value)>,
     /// Norms, biases, head norms, cosines, sines, table.
     inputs: [Tensor; 6],
@@ -59,7 +59,7 @@ impl DecodeStep {
     ///
     /// # Errors
     /// `Unsupported` with the reason if the kernel does not support the model; `Memory`.
-    pub fn new(model: &Model<'_>, text: Text) -> Result<Self> {
+    pub fn new(model: &Model<'_>, text: WeightPath) -> Result<Self> {
         let s = model.sizes(text)?;
         let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
         if let Err(why) = model.supports(text, &s) {
@@ -67,7 +67,7 @@ impl DecodeStep {
         }
         let ring = model.ring(&s)?;
         let device = model.device();
-        if text == Text::Ring && ring.slots < 3 {
+        if text == WeightPath::Ring && ring.slots < 3 {
             return no("rows that are too long for a ring in local memory");
         }
         let zeros = |n: usize| Tensor::from_u32(device, [n], &vec![0; n]);

@@ -1,6 +1,6 @@
 //! A decoder's tensors and settings, and the kernel's defines and tables for it.
 
-use super::kernel::{ITEMS, Text};
+use super::kernel::{ITEMS, WeightPath};
 use crate::ops::gated::Gate;
 use crate::ops::join::cat;
 use crate::ops::prelude::*;
@@ -17,7 +17,7 @@ const SPLITS: usize = 4;
 /// Local memory of a group on sm_90, in bytes (CUDA C Programming Guide, compute capability 9.0).
 const LOCAL: usize = 227 << 10;
 /// Maximum number of slots in the ring.
-const MOST_SLOTS: usize = 16;
+const MAX_SLOTS: usize = 16;
 /// The window of a layer without a window.
 const ALL_KEYS: u64 = i32::MAX as u64;
 
@@ -33,7 +33,7 @@ static SIZES: tune::Model = tune::Model {
 
 /// Rows of a matrix (N, K).
 #[derive(Clone)]
-pub enum Rows<'a> {
+pub enum WeightRows<'a> {
     /// Contiguous rows in the type of the activations. K elements are a multiple of 16 bytes.
     Dense(Tensor),
     /// Quantized rows.
@@ -44,20 +44,20 @@ pub enum Rows<'a> {
 #[derive(Clone)]
 pub struct Map<'a> {
     /// Its matrices.
-    pub rows: Vec<Rows<'a>>,
+    pub rows: Vec<WeightRows<'a>>,
     /// The bias.
     pub bias: Option<&'a Tensor>,
 }
 
 /// A norm's factors and, for a layer norm, its shift.
-pub type Norm<'a> = (&'a Tensor, Option<&'a Tensor>);
+pub type NormWeights<'a> = (&'a Tensor, Option<&'a Tensor>);
 
 /// A layer's tensors and settings.
-pub struct Layer<'a> {
+pub struct DecodeLayer<'a> {
     /// Norms (DIM) before attention and before the feed-forward map.
-    pub norms: Option<[Norm<'a>; 2]>,
+    pub norms: Option<[NormWeights<'a>; 2]>,
     /// Norms (DIM) of their results, before they are added to the residual stream.
-    pub post_norms: Option<[Norm<'a>; 2]>,
+    pub post_norms: Option<[NormWeights<'a>; 2]>,
     /// Queries, keys and values, ((H + 2 KH) D, DIM).
     pub qkv: Map<'a>,
     /// Factors of the norms of queries and of keys: (D) each, or (H D) and (KH D) with [`Model::heads_normed_together`].
@@ -80,7 +80,7 @@ pub struct Layer<'a> {
 
 /// Embedding of token numbers, which gives the input of the first layer.
 #[derive(Clone, Copy)]
-pub struct Embedding<'a> {
+pub struct TokenEmbedding<'a> {
     /// Table (V, DIM), in the type of the activations.
     pub table: &'a Tensor,
     /// Factor of the table's rows.
@@ -91,18 +91,18 @@ pub struct Embedding<'a> {
 
 /// A decoder's tensors and settings.
 pub struct Model<'a> {
-    /// Number of texts B in a step, at most [`MOST_TEXTS`](super::MOST_TEXTS).
+    /// Number of texts B in a step, at most [`MAX_TEXTS`](super::MAX_TEXTS).
     pub texts: usize,
     /// Token embedding; `None`: a step gets the vectors.
-    pub embedding: Option<Embedding<'a>>,
+    pub embedding: Option<TokenEmbedding<'a>>,
     /// All layers.
-    pub layers: Vec<Layer<'a>>,
+    pub layers: Vec<DecodeLayer<'a>>,
     /// Pages of the texts in the caches, u32 (B, M); `None`: a cache has a part for each text.
     pub pages: Option<&'a Tensor>,
     /// The last norm (DIM).
-    pub last_norm: Norm<'a>,
+    pub last_norm: NormWeights<'a>,
     /// Output head (V, DIM).
-    pub head: Rows<'a>,
+    pub head: WeightRows<'a>,
     /// Sets of cosines and sines (S or more, R/2) f32.
     pub angles: Vec<[&'a Tensor; 2]>,
     /// Query heads, and key heads; the latter divide the former.
@@ -133,7 +133,7 @@ pub struct Model<'a> {
 
 /// Sizes that the kernel is compiled for.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct DecodeStepSizes {
     pub(super) layers: usize,
     pub(super) width: usize,
     heads: usize,
@@ -155,7 +155,7 @@ pub(super) struct Sizes {
     item: usize,
 }
 
-impl Sizes {
+impl DecodeStepSizes {
     fn queries(&self) -> usize {
         self.heads * self.size
     }
@@ -184,7 +184,7 @@ pub(super) struct Ring {
     in_flight: usize,
 }
 
-impl Rows<'_> {
+impl WeightRows<'_> {
     pub(super) fn dims(&self) -> Result<[usize; 2]> {
         match self {
             Self::Dense(tensor) => tensor.dims2(),
@@ -239,8 +239,8 @@ fn part(rows: usize, bytes: usize, format: u32) -> u64 {
     rows as u64 | (bytes as u64) << 24 | u64::from(format) << 56
 }
 
-impl Embedding<'_> {
-    fn fits(&self, dtype: DType, s: &Sizes) -> bool {
+impl TokenEmbedding<'_> {
+    fn fits(&self, dtype: DType, s: &DecodeStepSizes) -> bool {
         let lies = |x: &Tensor| x.dtype() == dtype && in_order(x);
         let places =
             self.places.is_none_or(|x| lies(x) && x.dims2().is_ok_and(|[n, c]| n >= s.room && c == s.width));
@@ -248,7 +248,7 @@ impl Embedding<'_> {
     }
 }
 
-impl<'a> Layer<'a> {
+impl<'a> DecodeLayer<'a> {
     /// Returns the maps in the order of the kernel's stages.
     fn stages(&self) -> [&Map<'a>; STAGES] {
         [&self.qkv, &self.out, &self.up, &self.down]
@@ -259,7 +259,7 @@ impl<'a> Layer<'a> {
         bits.fold(0, |set, (stage, map)| set | usize::from(map.bias.is_some()) << stage)
     }
     /// Returns the layer's norms, those before the parts first.
-    fn all_norms(&self) -> impl Iterator<Item = Norm<'a>> {
+    fn all_norms(&self) -> impl Iterator<Item = NormWeights<'a>> {
         self.norms.into_iter().chain(self.post_norms).flatten()
     }
 }
@@ -272,7 +272,7 @@ impl<'a> Model<'a> {
         self.last_norm.0.device()
     }
 
-    pub(super) fn sizes(&self, text: Text) -> Result<Sizes> {
+    pub(super) fn sizes(&self, text: WeightPath) -> Result<DecodeStepSizes> {
         let [vocab, width] = self.head.dims()?;
         let [heads, kv_heads] = self.heads;
         let first = self.layers.first().ok_or_else(|| Error::shape("decode_step: a model without layers"))?;
@@ -290,7 +290,7 @@ impl<'a> Model<'a> {
             None => 0,
         };
         let (layers, hidden, item) = (self.layers.len(), self.hidden, self.dtype().size());
-        let mut s = Sizes {
+        let mut s = DecodeStepSizes {
             layers,
             width,
             heads,
@@ -318,7 +318,7 @@ impl<'a> Model<'a> {
         places.and_then(|places| places.dims().first().copied()).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn maps(&self) -> impl Iterator<Item = &Rows<'a>> {
+    pub(super) fn maps(&self) -> impl Iterator<Item = &WeightRows<'a>> {
         let layers =
             self.layers.iter().flat_map(|layer| layer.stages().into_iter().flat_map(|map| &map.rows));
         layers.chain([&self.head])
@@ -350,7 +350,7 @@ impl<'a> Model<'a> {
     }
 
     /// Checks whether the kernel supports the model on this device; the error is the reason.
-    pub(super) fn supports(&self, text: Text, s: &Sizes) -> Result<(), &'static str> {
+    pub(super) fn supports(&self, text: WeightPath, s: &DecodeStepSizes) -> Result<(), &'static str> {
         let (device, dtype) = (self.device(), self.dtype());
         let caches = self.layers.iter().all(|layer| {
             let [count, rows, kv, size] = layer.cache.dims4().unwrap_or_default();
@@ -391,14 +391,14 @@ impl<'a> Model<'a> {
     /// Checks that one compiled kernel fits all layers: only settings in the table may differ. The error is the reason.
     fn is_uniform(&self) -> Result<(), &'static str> {
         let Some(first) = self.layers.first() else { return Err("a model without layers") };
-        let same = |layer: &Layer<'_>| {
-            let kind = |l: &Layer<'_>| {
+        let same = |layer: &DecodeLayer<'_>| {
+            let kind = |l: &DecodeLayer<'_>| {
                 (l.biases(), l.head_norms.is_some(), l.norms.is_some(), l.post_norms.is_some())
             };
             kind(layer) == kind(first)
         };
         let layered = self.last_norm.1.is_some();
-        let norms = || self.layers.iter().flat_map(Layer::all_norms);
+        let norms = || self.layers.iter().flat_map(DecodeLayer::all_norms);
         let angles = |[cosines, sines]: &[&Tensor; 2]| {
             self.angles[0][0].dims() == cosines.dims() && cosines.dims() == sines.dims()
         };
@@ -435,8 +435,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns whether layers differ in windows, rotation or factors of scores, or have values other than the defaults.
-    fn is_varied(&self, s: &Sizes) -> bool {
-        let plain = |layer: &Layer<'_>| {
+    fn is_varied(&self, s: &DecodeStepSizes) -> bool {
+        let plain = |layer: &DecodeLayer<'_>| {
             let rotated = if s.half > 0 { layer.rotary == Some(0) } else { true };
             let scale =
                 self.layers.first().is_some_and(|first| first.scale.to_bits() == layer.scale.to_bits());
@@ -446,7 +446,7 @@ impl<'a> Model<'a> {
     }
 
     /// Returns the ring that fits in local memory next to the other arrays.
-    pub(super) fn ring(&self, s: &Sizes) -> Result<Ring> {
+    pub(super) fn ring(&self, s: &DecodeStepSizes) -> Result<Ring> {
         let widest = s.widest().next_multiple_of(32);
         // Bytes per text.
         let codes = if self.is_quantised() { widest + widest / 4 } else { 0 };
@@ -458,20 +458,20 @@ impl<'a> Model<'a> {
         let spare = 2 << 10; // numbers of each warp, barriers, alignment
         let used = s.texts * (codes + floats + sums + normed + spare) + tables + scratch;
         let longest =
-            self.maps().map(Rows::row_bytes).try_fold(0, |most, row| row.map(|row| most.max(row)))?;
+            self.maps().map(WeightRows::row_bytes).try_fold(0, |most, row| row.map(|row| most.max(row)))?;
         let [_, slot, in_flight] = SIZES.on(self.device()).map(|bytes| bytes as usize);
         let bytes = longest.max(slot).next_multiple_of(128);
-        let slots = (LOCAL.saturating_sub(used) / bytes).min(MOST_SLOTS);
+        let slots = (LOCAL.saturating_sub(used) / bytes).min(MAX_SLOTS);
         Ok(Ring { slots, bytes, in_flight: (in_flight / bytes).clamp(3, slots.max(3)) })
     }
 
     /// Returns the factor of a layer's scores in the kernel's units: of log 2, or of the cap.
-    fn score_scale(&self, layer: &Layer<'_>) -> f32 {
+    fn score_scale(&self, layer: &DecodeLayer<'_>) -> f32 {
         layer.scale * self.score_cap.map_or(std::f32::consts::LOG2_E, |cap| 1.0 / cap)
     }
 
-    /// Returns the kernel's scalars: epsilon; the factor of scores if all layers have the same; their cap, in units of log 2; the factors of the
-    /// residual stream and of logits; the logits' cap; the factor of embeddings.
+    /// Returns the kernel's scalars. These are epsilon, the factor of scores if all layers have the same, and their cap, in units of log 2. The
+    /// factors of the residual stream and of logits, the logits' cap, and the factor of embeddings follow.
     pub(super) fn scalars(&self) -> [f32; 7] {
         let scale = self.layers.first().map_or(1.0, |layer| self.score_scale(layer));
         let cap = self.score_cap.unwrap_or(1.0) * std::f32::consts::LOG2_E;
@@ -486,7 +486,7 @@ impl<'a> Model<'a> {
     }
 
     /// Returns the table: the addresses of caches and parts in the kernel's order.
-    fn table(&self, s: &Sizes) -> Result<Vec<u64>> {
+    fn table(&self, s: &DecodeStepSizes) -> Result<Vec<u64>> {
         let mut out = Vec::new();
         for layer in &self.layers {
             let set = layer.rotary.map_or(0, |set| set as u64 + 1);
@@ -497,7 +497,7 @@ impl<'a> Model<'a> {
                 u64::from(self.score_scale(layer).to_bits()) | set << 32,
             ]);
         }
-        let put = |out: &mut Vec<u64>, parts: &[(&Rows<'_>, usize, usize)]| -> Result<()> {
+        let put = |out: &mut Vec<u64>, parts: &[(&WeightRows<'_>, usize, usize)]| -> Result<()> {
             for i in 0..PARTS {
                 match parts.get(i) {
                     None => out.extend([0, 0]),
@@ -525,9 +525,14 @@ impl<'a> Model<'a> {
         Ok(out)
     }
 
-    pub(super) fn defines(&self, text: Text, s: &Sizes, ring: &Ring) -> Vec<(&'static str, Value)> {
+    pub(super) fn defines(
+        &self,
+        text: WeightPath,
+        s: &DecodeStepSizes,
+        ring: &Ring,
+    ) -> Vec<(&'static str, Value)> {
         let first = self.layers.first();
-        let has = |of: fn(&Layer<'_>) -> bool| usize::from(first.is_some_and(of));
+        let has = |of: fn(&DecodeLayer<'_>) -> bool| usize::from(first.is_some_and(of));
         let head_norms = if self.heads_normed_together { 2 } else { 1 };
         #[allow(clippy::float_cmp)] // settings, not results
         let scaled = usize::from(self.residual_scale != 1.0) | usize::from(self.logits_scale != 1.0) << 1;
@@ -548,7 +553,7 @@ impl<'a> Model<'a> {
             ("GATED", usize::from(self.gated)),
             ("QUANTISED", usize::from(self.is_quantised())),
             ("DENSE", usize::from(self.has_dense())),
-            ("BIASES", first.map_or(0, Layer::biases)),
+            ("BIASES", first.map_or(0, DecodeLayer::biases)),
             ("LAYER_NORM", usize::from(self.last_norm.1.is_some())),
             ("UNIT_OFFSET", usize::from(self.unit_offset)),
             ("PRE", has(|layer| layer.norms.is_some())),
@@ -561,7 +566,7 @@ impl<'a> Model<'a> {
             ("PAGE", s.page),
             ("SPLITS", s.splits),
             ("SPLIT_BYTES", SIZES.on::<3>(self.device())[0] as usize),
-            ("RING", usize::from(text == Text::Ring)),
+            ("RING", usize::from(text == WeightPath::Ring)),
             ("RING_SLOTS", ring.slots),
             ("SLOT", ring.bytes),
             ("IN_FLIGHT", ring.in_flight),
@@ -571,8 +576,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns norms, biases, head norms, cosines, sines and the table. Placeholders stand for those that the model does not have.
-    pub(super) fn inputs(&self, s: &Sizes) -> Result<[Tensor; 6]> {
-        let norms = self.layers.iter().flat_map(Layer::all_norms).chain([self.last_norm]);
+    pub(super) fn inputs(&self, s: &DecodeStepSizes) -> Result<[Tensor; 6]> {
+        let norms = self.layers.iter().flat_map(DecodeLayer::all_norms).chain([self.last_norm]);
         let norms: Vec<&Tensor> =
             norms.flat_map(|(factors, shift)| [factors].into_iter().chain(shift)).collect();
         let norms = cat(&norms, 0)?;

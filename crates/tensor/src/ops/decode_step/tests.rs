@@ -1,4 +1,4 @@
-use super::check::{Choose, MIXES, Net, Small};
+use super::check::{ChooseFormat, MIXES, Net, Small};
 use super::*;
 use crate::quant::{Blocks, FORMAT_LIST, Format, list_of};
 use crate::random::Generator;
@@ -15,8 +15,8 @@ fn planes(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u
 }
 
 /// Returns the largest error of the logits of several tokens, relative to their root mean square; `biased`: with biases and head norms.
-fn error(device: &Device, dtype: DType, choose: Choose, (texts, biased): (usize, bool)) -> f64 {
-    let (device, text, from) = (device.clone(), Text::Direct, Generator::new(7));
+fn error(device: &Device, dtype: DType, choose: ChooseFormat, (texts, biased): (usize, bool)) -> f64 {
+    let (device, text, from) = (device.clone(), WeightPath::Direct, Generator::new(7));
     let mut net = Net { device, text, dtype, from, choose, make: planes, biased, texts };
     let mut small = net.small().unwrap();
     let mut worst = 0.0;
@@ -53,7 +53,7 @@ fn agreement(small: &Small, x: &Tensor) {
 /// Opens the test device, or a simulated device if the test device does not run the kernel.
 fn device() -> Device {
     let device = test_device().unwrap();
-    if Text::Direct.runs_on(&device, 1) {
+    if WeightPath::Direct.runs_on(&device, 1) {
         device
     } else {
         Device::open("sim:rx7900xtx", &Settings::from_env()).unwrap()
@@ -183,7 +183,7 @@ fn texts_for_the_assembler() {
         let list = (FORMAT_LIST, list_of(|number| numbers.contains(&number)));
         let defines: Vec<(&'static str, netcl_kernel::Value)> =
             defines.into_iter().map(|(name, v)| (name, v.into())).chain([list]).collect();
-        let text = format!("// items decode_step=544\n{}", Text::Ring.kernel(1).text(&defines));
+        let text = format!("// items decode_step=544\n{}", WeightPath::Ring.kernel(1).text(&defines));
         std::fs::write(folder.join(format!("decode_step_{name}.cl")), text).unwrap();
     }
 }

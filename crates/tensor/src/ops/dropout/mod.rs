@@ -84,14 +84,14 @@ impl Op<1> for Dropout {
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], probability, offset| {
             let mask = DropMask { probability, seed: 42, offset, counter: None };
-            Sample::new(Self { mask }, [Input::normal(shape)])
+            Sample::new(Self { mask }, [SampleInput::normal(shape)])
         };
         vec![
             sample(&[5, 67], 0.3, 0).bench(&[&[4096, 4096]]),
             sample(&[3, 64], 0.5, u64::from(u32::MAX) - 5),
             Sample::new(
                 Self { mask: DropMask { probability: 0.3, seed: 42, offset: 0, counter: None } },
-                [Input::values(&[5, 67], &[1e38, -1e30, 1e-30, 65_504.0], None)],
+                [SampleInput::values(&[5, 67], &[1e38, -1e30, 1e-30, 65_504.0], None)],
             )
             .extreme()
             .pointwise()

@@ -105,17 +105,18 @@ impl Op<2> for Embedding {
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |table: [usize; 2], ids: &[usize]| {
-            Sample::new(Self, [Input::normal(&table), Input::indices(ids, table[0] as u32)]).sums(4)
+            Sample::new(Self, [SampleInput::normal(&table), SampleInput::indices(ids, table[0] as u32)])
+                .sums(4)
         };
-        let same = Input::values(&[40], &[2.0], Some(DType::U32));
+        let same = SampleInput::values(&[40], &[2.0], Some(DType::U32));
         vec![
             sample([7, 5], &[2, 3]).bench(&[&[50_304, 768], &[8192]]).gathers(0, 1),
             sample([30, 41], &[2, 2, 5]),
             sample([600, 3], &[900]).light(),
-            Sample::new(Self, [Input::normal(&[4, 9]), same]).sums(40).light(),
+            Sample::new(Self, [SampleInput::normal(&[4, 9]), same]).sums(40).light(),
             Sample::new(
                 Self,
-                [Input::values(&[7, 5], &[3e38, -1e30, 1e-30], None), Input::indices(&[2, 3], 7)],
+                [SampleInput::values(&[7, 5], &[3e38, -1e30, 1e-30], None), SampleInput::indices(&[2, 3], 7)],
             )
             .extreme()
             .pointwise()

@@ -5,10 +5,10 @@
 
 use super::gated::{Gate, Gated, gated};
 use super::map::row_grid;
-use super::matmul::grouped::{self, Rows};
+use super::matmul::grouped::{self, GroupedRows};
 use super::matmul::groups::Groups;
 use super::prelude::*;
-use super::route::MOST_EXPERTS;
+use super::route::MAX_EXPERTS;
 use netcl_kernel::Launch;
 
 mod stored;
@@ -26,7 +26,7 @@ pub type ExpertMaps<'a> = [&'a Tensor; 2];
 ///
 /// # Errors
 /// `Shape` if C, H, E, K or the axes before the last differ; `DType` if ids are not indices or the others are not floats of one type; `Unsupported`
-/// for more than [`MOST_EXPERTS`].
+/// for more than [`MAX_EXPERTS`].
 pub fn experts(
     x: &Tensor,
     ids: &Tensor,
@@ -80,10 +80,8 @@ fn check_operands([x, ids, weights]: [&Tensor; 3], e: usize) -> Result<()> {
             x.shape()
         )));
     }
-    if e > MOST_EXPERTS {
-        return Err(Error::unsupported(format!(
-            "experts: {e} experts, at most {MOST_EXPERTS} are supported"
-        )));
+    if e > MAX_EXPERTS {
+        return Err(Error::unsupported(format!("experts: {e} experts, at most {MAX_EXPERTS} are supported")));
     }
     Ok(())
 }
@@ -219,9 +217,9 @@ impl Op<5> for Experts {
         let (x, weights) = (x.contiguous()?, weights.contiguous()?);
         let (gate_up, down) = (gate_up.contiguous()?, down.contiguous()?);
         let dispatch = Dispatch::new(ids, gate_up.dims()[0])?;
-        let hidden = grouped::rows(&dispatch.groups, Rows::of(&x, &dispatch.tokens), &gate_up, false)?;
+        let hidden = grouped::rows(&dispatch.groups, GroupedRows::of(&x, &dispatch.tokens), &gate_up, false)?;
         let made = gated(&hidden, self.gate)?;
-        let rows = grouped::rows(&dispatch.groups, Rows::all(&made), &down, false)?;
+        let rows = grouped::rows(&dispatch.groups, GroupedRows::all(&made), &down, false)?;
         let y = x.empty_like()?;
         dispatch.combine(&rows, Some(&weights), &y)?;
         Ok((y, (dispatch, hidden)))
@@ -236,24 +234,26 @@ impl Op<5> for Experts {
         let (gate_up_dense, down_dense) = (gate_up.contiguous()?, down.contiguous()?);
         let (groups, tokens) = (&dispatch.groups, &dispatch.tokens);
         // dy times each row's down map, before the row's weight. Its product with the hidden layer is the weight's gradient.
-        let t = grouped::rows(groups, Rows::of(&dy, tokens), &down_dense, true)?; // (P, H)
+        let t = grouped::rows(groups, GroupedRows::of(&dy, tokens), &down_dense, true)?; // (P, H)
         let h = gated(hidden, self.gate)?; // (P, H)
         let dweights = dispatch.weight_rows(&t, &h, &weights)?;
         let ddown = match down.requires_grad() {
-            true => Some(grouped::sums(groups, Rows::of(&dy, tokens), Rows::all(&h))?), // (E, C, H)
+            true => Some(grouped::sums(groups, GroupedRows::of(&dy, tokens), GroupedRows::all(&h))?), // (E, C, H)
             false => None,
         };
         drop(h);
         let [dhidden] = Op::backward(&Gated { gate: self.gate }, [hidden], &(), &t)?; // (P, 2H)
-        let Some(dhidden) = dhidden else { return Err(Error::internal("experts: the gate has no gradient")) };
+        let Some(dhidden) = dhidden else {
+            return Err(Error::internal("experts: the gate does not have a gradient"));
+        };
         drop(t);
         let dgate_up = match gate_up.requires_grad() {
-            true => Some(grouped::sums(groups, Rows::all(&dhidden), Rows::of(&x, tokens))?), // (E, 2H, C)
+            true => Some(grouped::sums(groups, GroupedRows::all(&dhidden), GroupedRows::of(&x, tokens))?), // (E, 2H, C)
             false => None,
         };
         let dx = match x.requires_grad() {
             true => {
-                let rows = grouped::rows(groups, Rows::all(&dhidden), &gate_up_dense, true)?; // (P, C)
+                let rows = grouped::rows(groups, GroupedRows::all(&dhidden), &gate_up_dense, true)?; // (P, C)
                 let dx = x.empty_like()?;
                 dispatch.combine(&rows, None, &dx)?;
                 Some(dx)
@@ -278,8 +278,8 @@ impl Op<5> for Experts {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their stacked gate and value \
-                   maps (E, 2H, C) and down maps (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
+        let doc = "The experts of a sparse mixture. Takes x `(.., C)`, ids and weights `(.., K)` of a token's experts, stacked gate and value maps \
+                   (E, 2H, C), and down maps (E, C, H). Returns `Σ weight * down(act(gate x) * up x)` `(.., C)`.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "weights", "gate_up", "down"]);
         vec![call.choice("gate", &Gate::NAMES).run(|a| {
             let [x, ids, weights, gate_up, down] = a.inputs()?;
@@ -293,22 +293,22 @@ impl Op<5> for Experts {
         let op = || Self { gate: Gate::Silu };
         // Tokens, slots, experts, width, hidden width.
         let inputs = |[n, k, e, c, h]: [usize; 5]| {
-            let ids = Input::indices(&[n, k], e as u32);
+            let ids = SampleInput::indices(&[n, k], e as u32);
             let [x, weights, gate_up, down] =
-                [&[n, c][..], &[n, k], &[e, 2 * h, c], &[e, c, h]].map(Input::normal);
+                [&[n, c][..], &[n, k], &[e, 2 * h, c], &[e, c, h]].map(SampleInput::normal);
             [x, ids, weights, gate_up, down]
         };
         let sample = |sizes: [usize; 5]| Sample::new(op(), inputs(sizes)).sums(sizes[3] * sizes[4]);
         let one = |id: f64, sizes: [usize; 5]| {
             let mut inputs = inputs(sizes);
-            inputs[1] = Input::values(&[sizes[0], sizes[1]], &[id], Some(DType::U32));
+            inputs[1] = SampleInput::values(&[sizes[0], sizes[1]], &[id], Some(DType::U32));
             Sample::new(op(), inputs).sums(sizes[3] * sizes[4])
         };
         let mut gelu = sample([4, 2, 3, 5, 3]);
         gelu.op.gate = Gate::GeluTanh;
         let mut far = inputs([5, 2, 3, 6, 4]);
-        far[0] = Input::uniform(&[5, 6], -1e5, 1e5);
-        far[2] = Input::uniform(&[5, 2], -1e3, 1e3);
+        far[0] = SampleInput::uniform(&[5, 6], -1e5, 1e5);
+        far[2] = SampleInput::uniform(&[5, 2], -1e3, 1e3);
         vec![
             sample([6, 2, 4, 7, 5])
                 .bench(&[&[1024, 256], &[1024, 2], &[1024, 2], &[8, 2048, 256], &[8, 256, 1024]])
@@ -339,7 +339,7 @@ mod tests {
 
     fn drawn(device: &Device, shape: &[usize], seed: u64) -> Tensor {
         let data: Vec<f32> =
-            Input::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
+            SampleInput::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
         Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
     }
 
@@ -350,7 +350,7 @@ mod tests {
             for (pairs, slots, experts) in
                 [(7, 1, 3), (300, 2, 5), (1500, 2, 40), (3100, 1, 7), (66_000, 3, 4)]
             {
-                // Some experts get no pairs, and a few pairs have no expert.
+                // Some experts get no pairs, and a few pairs do not have an expert.
                 let id = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) % 97 % (experts + 1) / 2 * 2;
                 let ids: Vec<u32> =
                     (0..pairs).map(|i| if i % 51 == 50 { u32::MAX } else { id(i) as u32 }).collect();
@@ -424,7 +424,7 @@ mod tests {
                 for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
                     near(&format!("gradient {i}"), &ours.grad().unwrap(), &theirs.grad().unwrap());
                 }
-                // The last expert has no tokens.
+                // The last expert does not have tokens.
                 let idle = ours[2].grad().unwrap().slice(0, e - 1..e).unwrap();
                 assert!(idle.to_vec().unwrap().iter().all(|v| *v == 0.0));
             }

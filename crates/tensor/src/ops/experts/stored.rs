@@ -3,7 +3,7 @@
 //! on other devices.
 
 use super::super::matmul::few_rows::{self, Fused, Stack};
-use super::super::matmul::{Matrix, Problem};
+use super::super::matmul::{MatmulProblem, Matrix};
 use super::*;
 use crate::quant::Blocks;
 
@@ -111,7 +111,7 @@ fn stacked(
     let c = Tensor::empty(lines.device(), [rows, n / fused.parts()], lines.dtype())?;
     // Several rows of C may read the same line.
     let a = Matrix { row_stride: lines.shape().last(), ..Matrix::rows_of(lines)? };
-    let problem = Problem { m: rows, n, ..Problem::new(a, b, &[])? };
+    let problem = MatmulProblem { m: rows, n, ..MatmulProblem::new(a, b, &[])? };
     Ok(few_rows::run(&c, &problem, &fused)?.then_some(c))
 }
 
@@ -140,7 +140,7 @@ impl Dispatch {
                 w.dense(lines.dtype())?.reshape([experts, rows / experts.max(1), columns])?
             }
         };
-        let rows = grouped::rows(&self.groups, Rows { lines, index }, &dense, false)?;
+        let rows = grouped::rows(&self.groups, GroupedRows { lines, index }, &dense, false)?;
         match act {
             Some(gate) => gated(&rows, gate),
             None => Ok(rows),

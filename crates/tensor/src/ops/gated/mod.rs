@@ -145,14 +145,14 @@ impl Op<1> for Gated {
         for gate in Gate::ALL {
             // Away from the kink of ReLU.
             let input = |shape: &[usize]| match gate {
-                Gate::Relu => Input::values(shape, &[0.7, -1.3, 2.0, -0.4, 1.1], None),
-                _ => Input::normal(shape),
+                Gate::Relu => SampleInput::values(shape, &[0.7, -1.3, 2.0, -0.4, 1.1], None),
+                _ => SampleInput::normal(shape),
             };
             let sample = |shape: &[usize]| Sample::new(Self { gate }, [input(shape)]).named(gate.name());
             // Gates far in both tails, and values with large products.
             let far = match gate {
-                Gate::Relu => Input::values(&[4, 14], &[70.0, -130.0, 2000.0, -0.4, 1e4], None),
-                _ => Input::uniform(&[4, 14], -60.0, 60.0),
+                Gate::Relu => SampleInput::values(&[4, 14], &[70.0, -130.0, 2000.0, -0.4, 1e4], None),
+                _ => SampleInput::uniform(&[4, 14], -60.0, 60.0),
             };
             out.push(Sample::new(Self { gate }, [far]).named(gate.name()).extreme().light());
             out.extend([

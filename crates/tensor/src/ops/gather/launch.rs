@@ -15,14 +15,14 @@ const LONG_LINE: usize = 128;
 
 /// A tensor of size `n` and indices of size `m` along one axis, seen as (O, N, I) and (O, M, I).
 #[derive(Clone, Copy)]
-pub(super) struct Axis {
+pub(super) struct GatherAxis {
     outer: usize,
     n: usize,
     m: usize,
     inner: usize,
 }
 
-impl Axis {
+impl GatherAxis {
     pub(super) fn of(x: &Tensor, ids: &Tensor, axis: usize) -> Self {
         let (before, after) = (&x.dims()[..axis], &x.dims()[axis + 1..]);
         Self {
@@ -87,7 +87,7 @@ impl Axis {
         self.run(launch)
     }
 
-    /// Returns for each element of (O, N, I) the last position along the axis with its index, counted from 1, or 0 if there is none.
+    /// Returns for each element of (O, N, I) the last position along the axis with its index, counted from 1, or 0 without one.
     pub(super) fn winners(self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
         let won = Tensor::zeros(x.device(), x.shape(), DType::U32)?;
         if ids.count() == 0 || won.count() == 0 {

@@ -4,7 +4,7 @@
 use super::prelude::*;
 
 mod launch;
-use launch::Axis;
+use launch::GatherAxis;
 
 /// Gathers elements of an axis by index: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids, u32 or i32, have the axes of x, none but `axis` longer.
 /// An invalid index gives NaN. The gradient is summed in the order of the positions.
@@ -113,12 +113,12 @@ impl Op<2> for Gather {
     fn forward(&self, [x, ids]: [&Tensor; 2]) -> Result<(Tensor, ())> {
         let (x, ids) = (x.contiguous()?, ids.contiguous()?);
         let y = Tensor::empty(x.device(), ids.shape(), x.dtype())?;
-        Axis::of(&x, &ids, self.axis).gather(&x, &ids, &y, true)?;
+        GatherAxis::of(&x, &ids, self.axis).gather(&x, &ids, &y, true)?;
         Ok((y, ()))
     }
     fn backward(&self, [x, ids]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let sums = Tensor::zeros(x.device(), x.shape(), DType::F32)?;
-        Axis::of(x, ids, self.axis).add(&ids.contiguous()?, &dy.contiguous()?, &sums)?;
+        GatherAxis::of(x, ids, self.axis).add(&ids.contiguous()?, &dy.contiguous()?, &sums)?;
         Ok([Some(sums.to_dtype(x.dtype())?), None])
     }
     fn reference(&self, [x, ids]: [&Array; 2]) -> Array {
@@ -135,15 +135,18 @@ impl Op<2> for Gather {
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |axis, x: &[usize], ids: &[usize]| {
-            let numbers = Input::indices(ids, x[axis] as u32);
-            Sample::new(Self { axis }, [Input::normal(x), numbers]).sums(8)
+            let numbers = SampleInput::indices(ids, x[axis] as u32);
+            Sample::new(Self { axis }, [SampleInput::normal(x), numbers]).sums(8)
         };
-        let far = Input::values(&[7, 5], &[3e38, -1e30, 1e-30], None);
+        let far = SampleInput::values(&[7, 5], &[3e38, -1e30, 1e-30], None);
         vec![
             sample(1, &[3, 11, 5], &[3, 4, 5]).bench(&[&[64, 1000, 64], &[64, 1000, 64]]),
             sample(0, &[4, 7], &[9, 7]),
             sample(1, &[1, 5], &[1, 300]).light(),
-            Sample::new(Self { axis: 0 }, [far, Input::indices(&[2, 5], 7)]).extreme().pointwise().light(),
+            Sample::new(Self { axis: 0 }, [far, SampleInput::indices(&[2, 5], 7)])
+                .extreme()
+                .pointwise()
+                .light(),
             sample(0, &[1], &[1]).light(),
             sample(1, &[2, 3], &[2, 0]).light(),
         ]
@@ -164,14 +167,14 @@ impl Op<3> for ScatterAdd {
         if x.count() > 0 {
             map_into("x0", &[x], &[], &sums)?;
         }
-        Axis::of(x, ids, self.axis).add(&ids.contiguous()?, &source.contiguous()?, &sums)?;
+        GatherAxis::of(x, ids, self.axis).add(&ids.contiguous()?, &source.contiguous()?, &sums)?;
         Ok((sums.to_dtype(x.dtype())?, ()))
     }
     fn backward(&self, [_, ids, source]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (dy, ids) = (dy.contiguous()?, ids.contiguous()?);
         let dsource = Tensor::empty(dy.device(), source.shape(), dy.dtype())?;
         // Elements that added nothing have a zero gradient.
-        Axis::of(&dy, &ids, self.axis).gather(&dy, &ids, &dsource, false)?;
+        GatherAxis::of(&dy, &ids, self.axis).gather(&dy, &ids, &dsource, false)?;
         Ok([Some(dy), None, Some(dsource)])
     }
     fn reference(&self, [x, ids, source]: [&Array; 3]) -> Array {
@@ -184,7 +187,7 @@ impl Op<3> for ScatterAdd {
         y
     }
     fn calls() -> Vec<Call> {
-        let doc = "x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, with f32 sums in the order of \
+        let doc = "x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`. Sums are f32, in the order of \
                    positions, so the bits are always the same. An invalid index adds nothing.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "ids", "source"]).default("axis", -1);
         vec![
@@ -214,7 +217,7 @@ impl Op<3> for Scatter {
     type Saved = Tensor;
     fn forward(&self, [x, ids, source]: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
         let (x, ids, source) = (x.contiguous()?, ids.contiguous()?, source.contiguous()?);
-        let axis = Axis::of(&x, &ids, self.axis);
+        let axis = GatherAxis::of(&x, &ids, self.axis);
         let (won, y) = (axis.winners(&x, &ids)?, x.empty_like()?);
         axis.pick(&x, &source, &won, &y)?;
         Ok((y, won))
@@ -227,7 +230,7 @@ impl Op<3> for Scatter {
     ) -> Result<[Option<Tensor>; 3]> {
         let dy = dy.contiguous()?;
         let dsource = Tensor::empty(dy.device(), source.shape(), dy.dtype())?;
-        Axis::of(&dy, ids, self.axis).won_grad(&dy, &ids.contiguous()?, won, &dsource)?;
+        GatherAxis::of(&dy, ids, self.axis).won_grad(&dy, &ids.contiguous()?, won, &dsource)?;
         let dx = map("x0 > 0.5f ? (FV)(0.0f) : x1", &[won, &dy], &[], x.shape(), dy.dtype())?;
         Ok([Some(dx), None, Some(dsource)])
     }
@@ -257,11 +260,11 @@ impl Op<3> for Scatter {
 /// Builds samples with lines of several axes, and with few long lines and repeated indices.
 fn samples<O>(op: impl Fn(usize) -> O) -> Vec<Sample<O, 3>> {
     let sample = |axis, x: &[usize], ids: &[usize]| {
-        let numbers = Input::indices(ids, x[axis] as u32);
-        Sample::new(op(axis), [Input::normal(x), numbers, Input::normal(ids)]).sums(4)
+        let numbers = SampleInput::indices(ids, x[axis] as u32);
+        Sample::new(op(axis), [SampleInput::normal(x), numbers, SampleInput::normal(ids)]).sums(4)
     };
-    let far = |shape: &[usize]| Input::values(shape, &[3e30, -1e30, 2e29], None);
-    let numbers = Input::indices(&[2, 5], 7);
+    let far = |shape: &[usize]| SampleInput::values(shape, &[3e30, -1e30, 2e29], None);
+    let numbers = SampleInput::indices(&[2, 5], 7);
     vec![
         sample(1, &[3, 11, 5], &[3, 4, 5]),
         sample(0, &[4, 7], &[9, 7]),

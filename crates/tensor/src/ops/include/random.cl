@@ -29,7 +29,7 @@ __kernel void random_uniform(__global T *restrict y, ulong n, ulong seed, ulong 
     }
 }
 
-/* One table lookup per lane, since there is no vector form of it. */
+/* One table lookup per lane, because it does not have a vector form. */
 static inline FV normal_lanes(UV words) {
 #if VW > 1
   uint word[VW];

@@ -7,7 +7,7 @@
 
 use super::cross_entropy::{CrossEntropy, Reduction};
 use super::join::cat;
-use super::matmul::{Epilogue, Matrix, Problem, accumulate, product, run};
+use super::matmul::{Epilogue, MatmulProblem, Matrix, accumulate, product, run};
 use super::prelude::*;
 use crate::tape;
 use netcl_device::Capabilities;
@@ -16,7 +16,7 @@ use netcl_device::Capabilities;
 const LOGITS: usize = 1 << 30;
 const LOGITS_SHARE: usize = 16;
 /// Minimum rows of a chunk. Tensors with one element per row then start at valid offsets of sub-buffers on any device.
-const LEAST: usize = 256;
+const MIN_CHUNK_ROWS: usize = 256;
 
 /// Options of [`linear_cross_entropy`]; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug)]
@@ -75,16 +75,16 @@ pub fn linear_cross_entropy(
             options.label_smoothing
         )));
     }
-    if let Some(chunk) = options.chunk.filter(|chunk| *chunk < LEAST || !chunk.is_power_of_two()) {
+    if let Some(chunk) = options.chunk.filter(|chunk| *chunk < MIN_CHUNK_ROWS || !chunk.is_power_of_two()) {
         return Err(Error::shape(format!(
-            "{op}: chunk is {chunk}, expected a power of two of at least {LEAST}"
+            "{op}: chunk is {chunk}, expected a power of two of at least {MIN_CHUNK_ROWS}"
         )));
     }
     LinearCrossEntropy { gradients: tape::records(&[x, weight]), ..options }.apply([x, weight, targets])
 }
 
 /// Values saved by the forward: gradients of the sum of all rows' losses, and the factor that makes it a mean.
-pub struct Saved {
+pub struct LinearCrossEntropySaved {
     /// Gradient of x (R, C).
     dx: Option<Tensor>,
     /// Gradient of the weight (V, C); f32 if it was summed over several chunks.
@@ -98,7 +98,7 @@ impl LinearCrossEntropy {
     pub fn rows(&self, device: &Capabilities, v: usize, dtype: DType) -> usize {
         let memory = usize::try_from(device.global_mem).unwrap_or(usize::MAX);
         let fit = LOGITS.min(memory / LOGITS_SHARE) / v.saturating_mul(dtype.size()).max(1);
-        self.chunk.unwrap_or_else(|| (1 << fit.max(1).ilog2()).max(LEAST))
+        self.chunk.unwrap_or_else(|| (1 << fit.max(1).ilog2()).max(MIN_CHUNK_ROWS))
     }
     fn loss(&self) -> CrossEntropy {
         let Self { ignore_index, label_smoothing, .. } = *self;
@@ -106,16 +106,16 @@ impl LinearCrossEntropy {
     }
 }
 
-/// Multiple of classes for which rows of 16-bit logits start at multiples of 16 bytes, as fast products require. With fewer classes than [`MANY`],
-/// a copy of the weight is not worthwhile.
+/// Multiple of classes for which rows of 16-bit logits start at multiples of 16 bytes, as fast products require. With fewer classes than
+/// [`MIN_ROWS_FOR_COPY`], a copy of the weight is not worthwhile.
 const ALIGNED_CLASSES: usize = 8;
-const MANY: usize = 1024;
+const MIN_ROWS_FOR_COPY: usize = 1024;
 
 /// Pads the weight to a multiple of [`ALIGNED_CLASSES`] classes, with a bias that excludes the added ones: their logits are -infinity, their
 /// gradients zero. Returns `None` if the classes are aligned, or few, or used by label smoothing.
 fn padded(weight: &Tensor, smoothing: f32) -> Result<Option<(Tensor, Tensor)>> {
     let ([v, c], dtype) = (weight.dims2()?, weight.dtype());
-    if dtype == DType::F32 || v.is_multiple_of(ALIGNED_CLASSES) || v < MANY || smoothing > 0.0 {
+    if dtype == DType::F32 || v.is_multiple_of(ALIGNED_CLASSES) || v < MIN_ROWS_FOR_COPY || smoothing > 0.0 {
         return Ok(None);
     }
     let (device, more) = (weight.device(), v.next_multiple_of(ALIGNED_CLASSES) - v);
@@ -135,8 +135,8 @@ fn rows_of(x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
 
 impl Op<3> for LinearCrossEntropy {
     const NAME: &'static str = "linear_cross_entropy";
-    type Saved = Saved;
-    fn forward(&self, [x, weight, targets]: [&Tensor; 3]) -> Result<(Tensor, Saved)> {
+    type Saved = LinearCrossEntropySaved;
+    fn forward(&self, [x, weight, targets]: [&Tensor; 3]) -> Result<(Tensor, LinearCrossEntropySaved)> {
         let (rows, c) = x.shape().rows_cols(); // x seen as (R, C)
         let (device, classes) = (x.device(), weight.dims2()?[0]);
         let padded = padded(weight, self.label_smoothing)?;
@@ -150,7 +150,7 @@ impl Op<3> for LinearCrossEntropy {
         let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
         let dweight = match wants(weight) {
             true if rows > chunk => Some(Tensor::empty(device, [v, c], DType::F32)?),
-            // Zeros, since there are no rows to compute it from.
+            // Zeros, because the inputs are empty.
             true if rows == 0 => Some(Tensor::zeros(device, [v, c], x.dtype())?),
             true => Some(Tensor::empty(device, [v, c], x.dtype())?),
             false => None,
@@ -169,11 +169,11 @@ impl Op<3> for LinearCrossEntropy {
             self.loss().over_logits(&logits, &targets, &loss, one.as_ref(), classes)?;
             let dlogits = Matrix::rows_of(&logits)?;
             if let Some(dx) = &dx {
-                let problem = Problem::new(dlogits.clone(), w.clone(), &[])?;
+                let problem = MatmulProblem::new(dlogits.clone(), w.clone(), &[])?;
                 run(&rows_of(dx, first, n)?, &problem, &Epilogue::NONE, false)?;
             }
             if let Some(dweight) = &dweight {
-                let problem = Problem::new(dlogits.transposed(), part, &[])?;
+                let problem = MatmulProblem::new(dlogits.transposed(), part, &[])?;
                 match rows > chunk {
                     true => accumulate(dweight, &problem, first == 0)?,
                     false => run(dweight, &problem, &Epilogue::NONE, false).map(drop)?,
@@ -182,12 +182,12 @@ impl Op<3> for LinearCrossEntropy {
         }
         let dweight = dweight.map(|dweight| dweight.slice(0, 0..classes)).transpose()?;
         let (y, scale) = self.loss().mean(&loss, &targets, x.dtype())?;
-        Ok((y, Saved { dx, dweight, scale }))
+        Ok((y, LinearCrossEntropySaved { dx, dweight, scale }))
     }
     fn backward(
         &self,
         [x, weight, _]: [&Tensor; 3],
-        saved: &Saved,
+        saved: &LinearCrossEntropySaved,
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
         if !self.gradients {
@@ -216,7 +216,7 @@ impl Op<3> for LinearCrossEntropy {
                    all at once: they are computed `chunk` rows at a time, a power of two of at least 256, by default chosen automatically.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "weight", "targets"]);
         let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
-        vec![call.optional("chunk", Kind::Int).run(|a| {
+        vec![call.optional("chunk", AttributeKind::Int).run(|a| {
             let [x, weight, targets] = a.inputs()?;
             let options = LinearCrossEntropy {
                 ignore_index: a.find("ignore_index")?,
@@ -235,15 +235,17 @@ impl Op<3> for LinearCrossEntropy {
         ]
     }
     fn samples() -> Vec<Sample<Self, 3>> {
-        let sample = |op: Self, x: &[usize], v: usize, targets: Input| {
+        let sample = |op: Self, x: &[usize], v: usize, targets: SampleInput| {
             let c = x[x.len() - 1];
-            Sample::new(op, [Input::normal(x), Input::normal(&[v, c]), targets]).sums(4 * c.max(v))
+            Sample::new(op, [SampleInput::normal(x), SampleInput::normal(&[v, c]), targets])
+                .sums(4 * c.max(v))
         };
         let plain = |x: &[usize], v: usize| {
-            sample(Self::default(), x, v, Input::indices(&x[..x.len() - 1], v as u32))
+            sample(Self::default(), x, v, SampleInput::indices(&x[..x.len() - 1], v as u32))
         };
-        let chunked = |label_smoothing| Self { label_smoothing, chunk: Some(LEAST), ..Self::default() };
-        let masked = Input::values(&[2, 301], &[3.0, -100.0, 1.0, 0.0, -100.0], Some(DType::I32));
+        let chunked =
+            |label_smoothing| Self { label_smoothing, chunk: Some(MIN_CHUNK_ROWS), ..Self::default() };
+        let masked = SampleInput::values(&[2, 301], &[3.0, -100.0, 1.0, 0.0, -100.0], Some(DType::I32));
         vec![
             plain(&[5, 7], 9).bench(&[&[16_384, 768], &[50_304, 768], &[16_384]]),
             // Sizes that tensor cores accept, and that a GPU's groups can hold.
@@ -251,14 +253,18 @@ impl Op<3> for LinearCrossEntropy {
                 Self { label_smoothing: 0.1, ..Self::default() },
                 &[2, 12, 16],
                 40,
-                Input::indices(&[2, 12], 40),
+                SampleInput::indices(&[2, 12], 40),
             ),
             // Several chunks, the last one shorter.
-            sample(chunked(0.0), &[600, 3], 5, Input::indices(&[600], 5)).in_order(),
+            sample(chunked(0.0), &[600, 3], 5, SampleInput::indices(&[600], 5)).in_order(),
             sample(chunked(0.1), &[2, 301, 2], 4, masked).light(),
             Sample::new(
                 Self::default(),
-                [Input::uniform(&[5, 7], -300.0, 300.0), Input::normal(&[9, 7]), Input::indices(&[5], 9)],
+                [
+                    SampleInput::uniform(&[5, 7], -300.0, 300.0),
+                    SampleInput::normal(&[9, 7]),
+                    SampleInput::indices(&[5], 9),
+                ],
             )
             .sums(4 * 9)
             .extreme()

@@ -7,7 +7,8 @@ use crate::suite::test_device;
 
 fn inputs(device: &Device, [rows, c, v]: [usize; 3], dtype: DType) -> [Tensor; 3] {
     let draw = |shape: &[usize], seed| {
-        let data: Vec<f32> = Input::normal(shape).draw(seed, dtype).data.iter().map(|x| *x as f32).collect();
+        let data: Vec<f32> =
+            SampleInput::normal(shape).draw(seed, dtype).data.iter().map(|x| *x as f32).collect();
         Tensor::from_f32(device, shape, &data, dtype).unwrap()
     };
     let targets: Vec<i32> = (0..rows).map(|i| if i % 7 == 3 { -100 } else { (i * 5 % v) as i32 }).collect();
@@ -33,7 +34,7 @@ fn chunks_agree_with_the_ops_they_replace() {
         let logits = matmul(&x, &weight.transpose(0, 1).unwrap()).unwrap();
         let separate = cross_entropy(&logits, &targets, CrossEntropy::default()).unwrap();
         let expected = gradients(&separate);
-        let options = LinearCrossEntropy { chunk: Some(LEAST), ..LinearCrossEntropy::default() };
+        let options = LinearCrossEntropy { chunk: Some(MIN_CHUNK_ROWS), ..LinearCrossEntropy::default() };
         let loss = linear_cross_entropy(&x, &weight, &targets, options).unwrap();
         let unit = dtype.epsilon() as f32;
         let (a, b) = (loss.item().unwrap(), separate.item().unwrap());
@@ -73,7 +74,7 @@ fn targets_past_the_classes_make_the_loss_nan() {
 fn without_the_tape_there_are_no_gradients() {
     let device = test_device().unwrap();
     let [x, weight, targets] = inputs(&device, [520, 8, 40], DType::F32);
-    let options = LinearCrossEntropy { chunk: Some(LEAST), ..LinearCrossEntropy::default() };
+    let options = LinearCrossEntropy { chunk: Some(MIN_CHUNK_ROWS), ..LinearCrossEntropy::default() };
     let loss = |x: &Tensor, weight: &Tensor| linear_cross_entropy(x, weight, &targets, options).unwrap();
     let expected = loss(&x, &weight).item().unwrap();
     let before = device.launches();

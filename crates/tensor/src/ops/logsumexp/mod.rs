@@ -65,17 +65,17 @@ impl Op<1> for LogSumExp {
         vec![call.run(|a| a.inputs::<1>()?[0].logsumexp(a.get("axis")?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
-        let far = |x: Input| Sample::new(Self, [x]).extreme().step(1e-3).in_order();
+        let sample = |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape)]);
+        let far = |x: SampleInput| Sample::new(Self, [x]).extreme().step(1e-3).in_order();
         vec![
             sample(&[3, 65]).bench(&[&[16_384, 1024]]),
             sample(&[2, 2, 9]),
             sample(&[1, 304]).light(),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
-            Sample::new(Self, [Input::uniform(&[4, 37], -300.0, 300.0)]).named("large").light(),
-            far(Input::uniform(&[3, 65], -1e4, 1e4)),
-            far(Input::shifted(&[3, 65], -1e4)).named("far from zero"),
+            Sample::new(Self, [SampleInput::uniform(&[4, 37], -300.0, 300.0)]).named("large").light(),
+            far(SampleInput::uniform(&[3, 65], -1e4, 1e4)),
+            far(SampleInput::shifted(&[3, 65], -1e4)).named("far from zero"),
         ]
     }
 }

@@ -4,13 +4,13 @@
 use super::super::prelude::*;
 use netcl_device::quick::QuickMap;
 use netcl_kernel::generate::ELEMENTWISE;
-use netcl_kernel::{Found, Scalar};
+use netcl_kernel::{ResolvedLaunch, Scalar};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Maximum words of a key. A key determines everything about a launch except its memory and the values of its scalars.
 const WORDS: usize = 64;
 /// Maximum number of cached launches. Programs whose shapes change at every step start over at this number.
-const KEPT: usize = 4096;
+const MAX_CACHED_LAUNCHES: usize = 4096;
 
 /// Key of a launch.
 pub(super) struct Key {
@@ -58,7 +58,7 @@ pub(super) struct Ready {
     pub sizes: Vec<usize>,
     /// The last arguments: the amount of work.
     pub extent: Vec<usize>,
-    pub found: Found,
+    pub found: ResolvedLaunch,
 }
 
 impl Ready {
@@ -93,7 +93,7 @@ impl Launches {
     }
     pub fn keep(&self, key: &Key, ready: Ready) {
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT {
+        if kept.len() >= MAX_CACHED_LAUNCHES {
             kept.clear();
         }
         kept.insert(key.words().into(), Arc::new(ready));

@@ -3,7 +3,7 @@
 use super::super::prelude::*;
 use super::epilogue::Epilogue;
 use super::split_k::SplitKSchedule;
-use super::view::Problem;
+use super::view::MatmulProblem;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
 
@@ -19,15 +19,20 @@ impl Operand for Unused<'_> {
     }
 }
 
-/// Binds the first arguments of a product's kernel: a, b (each from its buffer's start), bias (b again if there is no bias), c. Sets the define
+/// Binds the first arguments of a product's kernel: a, b (each from its buffer's start), bias (b again without a bias), c. Sets the define
 /// `DTYPE`. The kernel's other buffers come next, then [`geometry`].
-pub(super) fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
+pub(super) fn bind<'a>(
+    launch: Launch<'a>,
+    c: &Tensor,
+    p: &MatmulProblem,
+    e: &Epilogue<'_>,
+) -> Result<Launch<'a>> {
     let launch = launch.flops((2 * p.m * p.n * p.k * p.batch()) as u64);
     let launch = launch.define("DTYPE", c.dtype().code()).read_base(&p.a.tensor).read_base(&p.b.tensor);
     Ok(bind_bias(launch, e, &p.b.tensor)?.write(c))
 }
 
-/// Binds the bias, or `other` as a placeholder if there is no bias.
+/// Binds the bias, or `other` as a placeholder without a bias.
 pub(super) fn bind_bias<'a>(launch: Launch<'a>, e: &Epilogue<'_>, other: &Tensor) -> Result<Launch<'a>> {
     Ok(match e.bias {
         Some(bias) => launch.read(&bias.detach().contiguous()?),
@@ -37,7 +42,7 @@ pub(super) fn bind_bias<'a>(launch: Launch<'a>, e: &Epilogue<'_>, other: &Tensor
 
 /// Binds the first scalars of a product's kernel: a_off, b_off, m, n, k, z1 (size of the inner batch axis), strides of a and b along the outer and
 /// the inner batch axis, a_rs, a_cs, b_rs, b_cs (strides of rows and of columns). Offsets and strides are `long`, all others `int`.
-pub(super) fn geometry<'a>(launch: Launch<'a>, p: &Problem) -> Launch<'a> {
+pub(super) fn geometry<'a>(launch: Launch<'a>, p: &MatmulProblem) -> Launch<'a> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(p.a.offset()).scalar(p.b.offset());
     let launch = launch.scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(p.z[1].max(1)));
@@ -53,7 +58,7 @@ pub(super) fn add_tail(
     launch: Launch<'static>,
     part: &Tensor,
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     e: &Epilogue<'_>,
     schedule: SplitKSchedule,
     side: usize,

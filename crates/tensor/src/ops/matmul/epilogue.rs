@@ -20,12 +20,12 @@ pub(in crate::ops) struct Epilogue<'a> {
     /// Adds to the present contents of C.
     pub add: bool,
     /// Operation with another matrix: in the product's kernel if it supports this, in a separate kernel otherwise.
-    pub aux: Aux<'a>,
+    pub aux: EpilogueInputs<'a>,
 }
 
 /// Operation of an epilogue with another dense matrix of C's shape and type.
 #[derive(Clone, Copy)]
-pub(in crate::ops) enum Aux<'a> {
+pub(in crate::ops) enum EpilogueInputs<'a> {
     /// No operation.
     None,
     /// Adds the matrix.
@@ -78,7 +78,7 @@ impl Tree<'_> {
     }
 }
 
-impl<'a> Aux<'a> {
+impl<'a> EpilogueInputs<'a> {
     /// Returns the other matrix.
     pub(super) fn tensor(&self) -> Option<&'a Tensor> {
         match self {
@@ -91,25 +91,25 @@ impl<'a> Aux<'a> {
 impl Epilogue<'_> {
     /// Plain product: C = A B.
     pub(in crate::ops) const NONE: Epilogue<'static> =
-        Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
+        Epilogue { alpha: 1.0, bias: None, add: false, aux: EpilogueInputs::None };
 
     /// Returns the expression, if there is one.
     pub(super) fn tree(&self) -> Option<&Tree<'_>> {
-        if let Aux::Tree(tree) = self.aux { Some(tree) } else { None }
+        if let EpilogueInputs::Tree(tree) = self.aux { Some(tree) } else { None }
     }
     pub(super) fn flags(&self) -> i32 {
         (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
     }
 }
 
-/// Applies the operation with another matrix after the product. `c` holds the sum; for [`Aux::Gelu`], the other matrix holds it.
-pub(super) fn finish(c: &Tensor, aux: &Aux<'_>) -> Result<()> {
+/// Applies the operation with another matrix after the product. `c` holds the sum; for [`EpilogueInputs::Gelu`], the other matrix holds it.
+pub(super) fn finish(c: &Tensor, aux: &EpilogueInputs<'_>) -> Result<()> {
     match aux {
-        Aux::None => Ok(()),
-        Aux::Tree(tree) => (tree.apart)(),
-        Aux::Residual(x) => map_into("x0 + x1", &[*x, c], &[], c),
-        Aux::Gelu(before) => map_into(gelu()?.0, &[*before], &[], c),
-        Aux::GeluGrad(before) => map_into(gelu()?.1, &[*before, c], &[], c),
+        EpilogueInputs::None => Ok(()),
+        EpilogueInputs::Tree(tree) => (tree.apart)(),
+        EpilogueInputs::Residual(x) => map_into("x0 + x1", &[*x, c], &[], c),
+        EpilogueInputs::Gelu(before) => map_into(gelu()?.0, &[*before], &[], c),
+        EpilogueInputs::GeluGrad(before) => map_into(gelu()?.1, &[*before, c], &[], c),
     }
 }
 

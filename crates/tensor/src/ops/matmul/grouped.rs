@@ -6,7 +6,7 @@ use super::algorithms::gemv::Stack;
 use super::algorithms::{rows_mma, vector};
 use super::arguments::Unused;
 use super::groups::Groups;
-use super::plan::Blocks;
+use super::plan::CpuBlocks;
 use netcl_kernel::{Launch, Variants};
 
 const VECTOR_PARTS: &[&str] = &[cl_file!("algorithms/matmul_panels.cl")];
@@ -36,14 +36,14 @@ const FEW_ROWS: usize = 32;
 
 /// Rows of an operand: row r is line r of `lines`, or line `index[r]`.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Rows<'a> {
+pub(in crate::ops) struct GroupedRows<'a> {
     /// (.., N), dense.
     pub lines: &'a Tensor,
     /// u32 (R).
     pub index: Option<&'a Tensor>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> GroupedRows<'a> {
     /// Uses line r as row r.
     pub fn all(lines: &'a Tensor) -> Self {
         Self { lines, index: None }
@@ -77,7 +77,12 @@ fn check_sizes(sizes: &[usize]) -> Result<()> {
 }
 
 /// Computes `c[r] = row r · W[expert of r]` (R, N) for weights (E, N, K), or (E, K, N) with `across`. Rows without an expert become 0.
-pub(in crate::ops) fn rows(groups: &Groups, a: Rows<'_>, weights: &Tensor, across: bool) -> Result<Tensor> {
+pub(in crate::ops) fn rows(
+    groups: &Groups,
+    a: GroupedRows<'_>,
+    weights: &Tensor,
+    across: bool,
+) -> Result<Tensor> {
     let ([_, x, y], device) = (weights.dims3()?, weights.device());
     let (n, k) = if across { (y, x) } else { (x, y) };
     check_sizes(&[groups.rows, n, k])?;
@@ -122,7 +127,7 @@ pub(in crate::ops) fn rows(groups: &Groups, a: Rows<'_>, weights: &Tensor, acros
 }
 
 /// Computes `c[e] = Σ a's row rᵀ · b's row r` over the rows of expert e (E, M, N). An expert without rows gets zeros.
-pub(in crate::ops) fn sums(groups: &Groups, a: Rows<'_>, b: Rows<'_>) -> Result<Tensor> {
+pub(in crate::ops) fn sums(groups: &Groups, a: GroupedRows<'_>, b: GroupedRows<'_>) -> Result<Tensor> {
     let (m, n, device) = (a.width(), b.width(), a.lines.device());
     check_sizes(&[groups.rows, m, n])?;
     let c = Tensor::empty(device, [groups.experts, m, n], a.lines.dtype())?;
@@ -168,7 +173,7 @@ fn part(launch: Launch<'static>, c: &Tensor, several: bool) -> Result<Launch<'st
 
 /// Division of a product between the work-groups of the CPU kernel.
 struct Plan {
-    blocks: Blocks,
+    blocks: CpuBlocks,
     mg: usize,
     mc: usize,
     nc: usize,
@@ -177,14 +182,14 @@ struct Plan {
 
 impl Plan {
     /// Returns the columns of a block. There are at least `wanted` blocks if n allows it, and none is wider than `most`.
-    fn columns(blocks: &Blocks, n: usize, most: usize, wanted: usize) -> usize {
+    fn columns(blocks: &CpuBlocks, n: usize, most: usize, wanted: usize) -> usize {
         let nr = blocks.nr();
         // In blocks narrower than two register tiles, A would be read too often.
         let parts = n.div_ceil(most).max(wanted.min(n / (2 * nr))).max(1);
         n.div_ceil(parts).next_multiple_of(nr).min(most)
     }
     fn of_rows(device: &Device, experts: usize, [rows, n, k]: [usize; 3]) -> Self {
-        let blocks = Blocks::of(device, &vector::VECTOR);
+        let blocks = CpuBlocks::of(device, &vector::VECTOR);
         let kc = k.div_ceil(k.div_ceil(blocks.kc).max(1)).next_multiple_of(4).clamp(4, blocks.kc);
         let most = (blocks.nc * blocks.kc / kc / blocks.nr() * blocks.nr()).max(blocks.nr());
         let nc = Self::columns(&blocks, n, most, Self::wanted(device, experts));
@@ -192,7 +197,7 @@ impl Plan {
         Self { blocks, mg: rows, mc, nc, kc }
     }
     fn of_sums(device: &Device, experts: usize, [_, m, n]: [usize; 3]) -> Self {
-        let blocks = Blocks::of(device, &vector::VECTOR);
+        let blocks = CpuBlocks::of(device, &vector::VECTOR);
         let wanted = Self::wanted(device, experts);
         let nc = Self::columns(&blocks, n, blocks.nc / blocks.nr() * blocks.nr(), wanted);
         let parts = wanted.div_ceil(n.div_ceil(nc)).clamp(1, m.div_ceil(blocks.mc));
@@ -208,7 +213,7 @@ impl Plan {
         [self.mc, self.nc, self.kc].into_iter().fold(launch, |launch, v| launch.scalar(int(v)))
     }
     fn blocks(&self, launch: Launch<'static>) -> Launch<'static> {
-        let Blocks { mr, nv, kc, mc, nc, .. } = self.blocks;
+        let CpuBlocks { mr, nv, kc, mc, nc, .. } = self.blocks;
         let launch =
             launch.define("MR", mr).define("NV", nv).define("KC", kc).define("MC", mc).define("NC", nc);
         launch.local([1, 1, 1])

@@ -4,16 +4,16 @@ use super::super::map::map_into;
 use super::super::prelude::*;
 use super::algorithms::gemv::Stack;
 use super::algorithms::wgmma::WGMMA;
-use super::algorithms::{MATMUL, Request, gemv, gemv_int8, rows_mma};
-use super::epilogue::{Aux, Epilogue, gelu};
-use super::view::Problem;
+use super::algorithms::{MATMUL, MatmulRequest, gemv, gemv_int8, rows_mma};
+use super::epilogue::{Epilogue, EpilogueInputs, gelu};
+use super::view::MatmulProblem;
 use crate::quant::BlockOrder;
 
 /// Computes `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the column sums of `b` (summed in f32) if they were
 /// requested and the chosen kernel computes them during the product.
 pub(in crate::ops) fn run(
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     epilogue: &Epilogue<'_>,
     column_sums: bool,
 ) -> Result<Option<Tensor>> {
@@ -28,13 +28,13 @@ pub(in crate::ops) fn run(
             p.n
         )));
     }
-    MATMUL.run(&Request { c, p, e: epilogue, column_sums })
+    MATMUL.run(&MatmulRequest { c, p, e: epilogue, column_sums })
 }
 
 /// Computes `sum = a b`, or `sum += a b` if this is not the first of several products. `sum` (m, n) is f32 for all types of a and b.
-pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
+pub(in crate::ops) fn accumulate(sum: &Tensor, p: &MatmulProblem, first: bool) -> Result<()> {
     let epilogue = Epilogue { add: !first, ..Epilogue::NONE };
-    let request = Request { c: sum, p, e: &epilogue, column_sums: false };
+    let request = MatmulRequest { c: sum, p, e: &epilogue, column_sums: false };
     if !request.widens() || MATMUL.choose(&request).is_ok() {
         return run(sum, p, &epilogue, false).map(drop);
     }
@@ -50,11 +50,11 @@ pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Resu
 static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_recomputed", cl_file!("gelu_recomputed.cl"))
     .include(&[cl_file!("../include/gelu_sm90.cl")]);
 
-/// Computes GELU of the matrix that [`Aux::Gelu`] left in `before` for the product `p`, with the same bits as that launch.
-pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Tensor> {
+/// Computes GELU of the matrix that [`EpilogueInputs::Gelu`] left in `before` for the product `p`, with the same bits as that launch.
+pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &MatmulProblem) -> Result<Tensor> {
     // Only the warpgroup kernel computes the GELU of 16-bit results itself.
-    let epilogue = Epilogue { aux: Aux::Gelu(before), ..Epilogue::NONE };
-    let request = Request { c: before, p, e: &epilogue, column_sums: false };
+    let epilogue = Epilogue { aux: EpilogueInputs::Gelu(before), ..Epilogue::NONE };
+    let request = MatmulRequest { c: before, p, e: &epilogue, column_sums: false };
     let within = before.dtype() != DType::F32
         && before.count() > 0
         && MATMUL.choose(&request)?.0.kernel.name == WGMMA.name;
@@ -69,17 +69,17 @@ pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Te
 }
 
 /// Computes `c (M, N)` of few rows and everything in `fused` in one launch. Returns `false` if no kernel here supports it.
-pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> Result<bool> {
+pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &MatmulProblem, fused: &gemv::Fused<'_>) -> Result<bool> {
     if let Some(stored) = fused.blocks {
         let row_stride = p.n / fused.parts();
-        if gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored })? {
+        if gemv_int8::run(&gemv_int8::GemvInt8Request { c, row_stride, p, fused, stored })? {
             return Ok(true);
         }
         if stored.order != BlockOrder::File || matches!(fused.stack, Some(Stack::Sorted { .. })) {
             return Ok(false);
         }
     }
-    let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+    let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
     if fused.norm.is_none()
         && fused.stack.is_none()
         && let Some(shape) = rows_mma::of_few_rows(&request, fused)
@@ -93,8 +93,8 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
 }
 
 /// Returns whether a separate launch for the norm before such a product is faster. Tensor cores read A unchanged, so they cannot apply the norm.
-pub(in crate::ops) fn norm_apart(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> bool {
-    let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+pub(in crate::ops) fn norm_apart(c: &Tensor, p: &MatmulProblem, fused: &gemv::Fused<'_>) -> bool {
+    let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
     fused.norm.is_some() && rows_mma::of_few_rows(&request, fused).is_some()
 }
 
@@ -103,9 +103,11 @@ pub(in crate::ops) fn norm_apart(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_
 pub(in crate::ops) fn run_columns(
     c: &Tensor,
     row_stride: usize,
-    p: &Problem,
+    p: &MatmulProblem,
     fused: &gemv::Fused<'_>,
 ) -> Result<bool> {
     let stored = fused.blocks.filter(|_| fused.residual.is_none());
-    stored.map_or(Ok(false), |stored| gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored }))
+    stored.map_or(Ok(false), |stored| {
+        gemv_int8::run(&gemv_int8::GemvInt8Request { c, row_stride, p, fused, stored })
+    })
 }

@@ -1,7 +1,8 @@
 /* Grouped products for GPUs: rows sorted by expert, each multiplied by its expert's matrix; sums in f32.
  *
  * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Tile i of tiles (tiles, 2) is an expert
- *               and the first of its at most BM rows in the tile; groups (column tiles, tiles). Rows of expert E, which has no matrix, become 0.
+ *               and the first of its at most BM rows in the tile; groups (column tiles, tiles). Rows of expert E, which does not have a matrix,
+ *               become 0.
  * grouped_few   the same for W along k and few rows: groups (n / (WG / 32) rounded up, R) of one row and WG / 32 columns, 32 items per
  *               column, which read 32 VB adjacent elements together. It is limited by reading the weights; a tile of one row would not be.
  * grouped_sums  C[e] = sum over e's rows r of A[row r]^T B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column tiles, row tiles, E).

@@ -1,7 +1,7 @@
 /* Grouped products for CPUs: rows sorted by expert, each multiplied by its expert's matrix; sums in f32.
  *
  * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Groups (column blocks, E + 1): all rows of
- *               an expert by nc columns. Rows of expert E, which has no matrix, become 0.
+ *               an expert by nc columns. Rows of expert E, which does not have a matrix, become 0.
  * grouped_sums  C[e] = sum over e's rows r of A[row r]^T B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column blocks, row
  *               blocks, E) of mg by nc. An expert without rows gets zeros.
  *

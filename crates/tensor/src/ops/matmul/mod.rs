@@ -7,12 +7,12 @@
 use super::algorithms::Row;
 use super::prelude::*;
 pub(super) use algorithms::gemv::Norm;
-use algorithms::{MATMUL, Request};
+use algorithms::{MATMUL, MatmulRequest};
 pub(crate) use epilogue::Tree;
-pub(super) use epilogue::{Aux, Epilogue};
+pub(super) use epilogue::{Epilogue, EpilogueInputs};
 pub(super) use launch::{accumulate, gelu_recomputed, run};
 use view::batch_sizes;
-pub(super) use view::{Matrix, Problem};
+pub(super) use view::{MatmulProblem, Matrix};
 
 mod algorithms;
 mod arguments;
@@ -67,8 +67,8 @@ pub(crate) fn linear_into(
     (x, w, bias): (&Tensor, &Tensor, Option<&Tensor>),
     tree: Option<&Tree<'_>>,
 ) -> Result<()> {
-    let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
-    let aux = tree.map_or(Aux::None, Aux::Tree);
+    let problem = MatmulProblem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
+    let aux = tree.map_or(EpilogueInputs::None, EpilogueInputs::Tree);
     launch::run(y, &problem, &Epilogue { bias, aux, ..Epilogue::NONE }, false).map(drop)
 }
 
@@ -103,7 +103,7 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
             if c.is_dense() { "" } else { " and is not contiguous" }
         )));
     }
-    let problem = Problem::new(a, b, &sizes)?;
+    let problem = MatmulProblem::new(a, b, &sizes)?;
     launch::run(&c.detach(), &problem, &Epilogue { alpha, add: true, ..Epilogue::NONE }, false).map(drop)
 }
 
@@ -123,13 +123,13 @@ pub fn matmul_by(a: &Tensor, b: &Tensor, name: &str) -> Result<Tensor> {
     with_request(a, b, |request| MATMUL.with(name, request).map(|_| request.c.clone()))?
 }
 
-fn with_request<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&Request<'_>) -> R) -> Result<R> {
+fn with_request<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&MatmulRequest<'_>) -> R) -> Result<R> {
     check::same_float("matmul", &[("a", a), ("b", b)])?;
     let (a, b) = (Matrix::of("matmul", "a", a)?, Matrix::of("matmul", "b", b)?);
     let (shape, sizes) = result_shape("matmul", &a, &b)?;
     let c = Tensor::empty(a.tensor.device(), shape, a.tensor.dtype())?;
-    let p = Problem::new(a, b, &sizes)?;
-    Ok(f(&Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }))
+    let p = MatmulProblem::new(a, b, &sizes)?;
+    Ok(f(&MatmulRequest { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }))
 }
 
 impl Tensor {
@@ -162,7 +162,7 @@ fn shape_of(x: &Matrix) -> Shape {
 pub(super) fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
     let (shape, sizes) = result_shape("matmul", &a, &b)?;
     let y = Tensor::empty(a.tensor.device(), shape, a.tensor.dtype())?;
-    launch::run(&y, &Problem::new(a, b, &sizes)?, e, false)?;
+    launch::run(&y, &MatmulProblem::new(a, b, &sizes)?, e, false)?;
     Ok(y)
 }
 
@@ -179,7 +179,7 @@ pub(super) fn weight_gradients(
     let (k, n) = (x.cols, dy.cols);
     let (a, b) = if transposed { (dy.clone().transposed(), x) } else { (x.transposed(), dy.clone()) };
     let dw = Tensor::empty(w.device(), [a.rows, b.cols], w.dtype())?;
-    let sums = launch::run(&dw, &Problem::new(a, b, &[])?, &Epilogue::NONE, bias && !transposed)?;
+    let sums = launch::run(&dw, &MatmulProblem::new(a, b, &[])?, &Epilogue::NONE, bias && !transposed)?;
     let dw = if transposed { dw.permute(&[1, 0])? } else { dw };
     debug_assert_eq!(dw.dims(), [k, n]);
     let db = match (bias, sums) {
@@ -243,7 +243,8 @@ impl Op<2> for MatMul {
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |a: &[usize], b: &[usize]| {
-            Sample::new(Self, [Input::normal(a), Input::normal(b)]).sums(a[a.len() - 1].max(a[a.len() - 2]))
+            Sample::new(Self, [SampleInput::normal(a), SampleInput::normal(b)])
+                .sums(a[a.len() - 1].max(a[a.len() - 2]))
         };
         vec![
             sample(&[5, 7], &[7, 3])
@@ -254,7 +255,7 @@ impl Op<2> for MatMul {
             sample(&[13, 32], &[32, 35]),
             sample(&[1, 1], &[1, 1]),
             sample(&[1, 70], &[70, 9]),
-            Sample::new(Self, [[5, 7], [7, 3]].map(|s| Input::uniform(&s, -1e15, 1e15)))
+            Sample::new(Self, [[5, 7], [7, 3]].map(|s| SampleInput::uniform(&s, -1e15, 1e15)))
                 .sums(7)
                 .extreme()
                 .light(),
@@ -356,7 +357,7 @@ impl Op<3> for Linear {
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |x: &[usize], n: usize| {
             let k = x[x.len() - 1];
-            let inputs = [Input::normal(x), Input::normal(&[k, n]), Input::normal(&[n])];
+            let inputs = [SampleInput::normal(x), SampleInput::normal(&[k, n]), SampleInput::normal(&[n])];
             Sample::new(Self, inputs).sums(x.iter().product::<usize>().min(64))
         };
         vec![
@@ -369,9 +370,9 @@ impl Op<3> for Linear {
             Sample::new(
                 Self,
                 [
-                    Input::uniform(&[5, 7], -1e6, 1e6),
-                    Input::uniform(&[7, 3], -1e6, 1e6),
-                    Input::uniform(&[3], -1e12, 1e12),
+                    SampleInput::uniform(&[5, 7], -1e6, 1e6),
+                    SampleInput::uniform(&[7, 3], -1e6, 1e6),
+                    SampleInput::uniform(&[3], -1e12, 1e12),
                 ],
             )
             .sums(7)

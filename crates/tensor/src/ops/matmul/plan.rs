@@ -1,11 +1,11 @@
 //! Division of a product in the CPU kernel: blocks that fit the caches, and work-groups that fit the cores.
 
 use super::super::prelude::*;
-use super::view::Problem;
+use super::view::MatmulProblem;
 
 /// The CPU kernel's register tile and the blocks it copies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
+pub(super) struct CpuBlocks {
     pub mr: usize,
     pub nv: usize,
     lanes: usize,
@@ -16,7 +16,7 @@ pub(super) struct Blocks {
 
 /// Sizes of the part that one work-group of the CPU kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct MatmulPlan {
     pub mg: usize,
     pub ng: usize,
     pub mc: usize,
@@ -33,7 +33,7 @@ pub(super) struct Cycles {
     pub group: f64,
 }
 
-impl Blocks {
+impl CpuBlocks {
     /// Returns the values tuned for `kernel`, reduced to the limits of this device.
     pub fn of(device: &Device, kernel: &'static Kernel) -> Self {
         let capabilities = device.capabilities();
@@ -68,11 +68,11 @@ impl Blocks {
     /// rows and A once per nc columns, and updating C once per kc. Ties are decided for more groups, which balance other load.
     pub fn plan(
         &self,
-        p: &Problem,
+        p: &MatmulProblem,
         copies_a: bool,
         cores: usize,
         Cycles { copy, store, group }: Cycles,
-    ) -> (f64, Plan) {
+    ) -> (f64, MatmulPlan) {
         let (mr, nr) = (self.mr, self.nr());
         let passes = p.k.div_ceil(self.kc).max(1);
         let kc = p.k.div_ceil(passes).next_multiple_of(4).clamp(4, self.kc);
@@ -103,7 +103,7 @@ impl Blocks {
         let (cost, mg, ng) = best.unwrap_or((0.0, mr, nr));
         let nc = blocks_of(ng, ng.div_ceil(nc_most), nr);
         let mc = blocks_of(mg, mg.div_ceil(mc_most), mr);
-        (cost, Plan { mg, ng, mc, nc, kc })
+        (cost, MatmulPlan { mg, ng, mc, nc, kc })
     }
 }
 
@@ -112,17 +112,17 @@ mod tests {
     use super::super::view::Matrix;
     use super::*;
 
-    const AVX2: Blocks = Blocks { mr: 6, nv: 2, lanes: 8, kc: 256, mc: 48, nc: 192 };
+    const AVX2: CpuBlocks = CpuBlocks { mr: 6, nv: 2, lanes: 8, kc: 256, mc: 48, nc: 192 };
 
     fn whole(sizes: [(usize, usize); 4]) -> bool {
         sizes.iter().all(|(size, unit)| size.is_multiple_of(*unit))
     }
 
-    fn problem(m: usize, n: usize, k: usize) -> Problem {
+    fn problem(m: usize, n: usize, k: usize) -> MatmulProblem {
         let device = crate::suite::test_device().unwrap();
         let zeros = |shape: [usize; 2]| Tensor::empty(&device, shape, DType::F32).unwrap();
         let matrix = |t: Tensor| Matrix::of("matmul", "a", &t).unwrap();
-        Problem::new(matrix(zeros([m, k])), matrix(zeros([k, n])), &[]).unwrap()
+        MatmulProblem::new(matrix(zeros([m, k])), matrix(zeros([k, n])), &[]).unwrap()
     }
 
     #[test]

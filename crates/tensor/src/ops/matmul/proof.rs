@@ -2,7 +2,7 @@
 
 use super::super::prelude::*;
 use super::epilogue::Tree;
-use super::view::{Matrix, Problem};
+use super::view::{MatmulProblem, Matrix};
 use netcl_kernel::Text;
 
 /// m, n and k of a small product: its tiles have edges, its lines start at multiples of 16 bytes.
@@ -15,7 +15,7 @@ pub(super) fn exact(
     dtype: DType,
     [m, n, k]: [usize; 3],
     transposed: [bool; 2],
-    run: impl Fn(&Tensor, &Problem) -> Result<Option<Tensor>>,
+    run: impl Fn(&Tensor, &MatmulProblem) -> Result<Option<Tensor>>,
 ) -> Result<()> {
     // Integers: their sums are exact, and bf16 represents them.
     let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
@@ -30,7 +30,8 @@ pub(super) fn exact(
         let data: Vec<f32> = (0..rows * cols).map(|i| data[i % rows * cols + i / rows]).collect();
         of([cols, rows], &data).map(Matrix::transposed)
     };
-    let problem = Problem::new(matrix([m, k], &a, transposed[0])?, matrix([k, n], &b, transposed[1])?, &[])?;
+    let problem =
+        MatmulProblem::new(matrix([m, k], &a, transposed[0])?, matrix([k, n], &b, transposed[1])?, &[])?;
     let c = Tensor::full(device, [m, n], f32::NAN, dtype)?;
     let sums = run(&c, &problem)?;
     if device.settings().no_results {
@@ -51,7 +52,7 @@ pub(super) fn exact(
 
 /// Checks that `run` passes 24 significant bits through a product unchanged. One operand has them. The other has a single 1 in each column (or
 /// row), so the product selects from the first operand's numbers.
-pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result<()>) -> Result<()> {
+pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &MatmulProblem) -> Result<()>) -> Result<()> {
     let [m, n, k] = ALIGNED;
     let number = |i: usize| {
         let bits = (i as u32).wrapping_mul(0x9e37_79b9);
@@ -62,10 +63,16 @@ pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result
         Matrix::of("matmul", "operand", &Tensor::from_f32(device, [rows, cols], &data, DType::F32)?)
     };
     let one = |hit: bool| if hit { 1.0 } else { 0.0 };
-    let of_a =
-        Problem::new(matrix(m, k, &|i, j| number(i * k + j))?, matrix(k, n, &|i, j| one(i == j % k))?, &[])?;
-    let of_b =
-        Problem::new(matrix(m, k, &|i, j| one(j == i % k))?, matrix(k, n, &|i, j| number(i * n + j))?, &[])?;
+    let of_a = MatmulProblem::new(
+        matrix(m, k, &|i, j| number(i * k + j))?,
+        matrix(k, n, &|i, j| one(i == j % k))?,
+        &[],
+    )?;
+    let of_b = MatmulProblem::new(
+        matrix(m, k, &|i, j| one(j == i % k))?,
+        matrix(k, n, &|i, j| number(i * n + j))?,
+        &[],
+    )?;
     for (problem, expected) in [
         (of_a, &(|i: usize| number(i / n * k + i % n % k)) as &dyn Fn(usize) -> f32),
         (of_b, &|i: usize| number(i / n % k * n + i % n)),

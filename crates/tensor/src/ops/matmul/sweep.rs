@@ -6,10 +6,10 @@
 #![allow(clippy::print_stdout)] // tables
 
 use super::algorithms::wgmma::run_plan;
-use super::algorithms::{MATMUL, Request, wgmma};
-use super::epilogue::{Aux, Epilogue};
-use super::tiles::{Plan, Speeds, SplitK, Staging, TILES, Tile};
-use super::view::{Matrix, Problem};
+use super::algorithms::{MATMUL, MatmulRequest, wgmma};
+use super::epilogue::{Epilogue, EpilogueInputs};
+use super::tiles::{Speeds, SplitK, Staging, TILES, Tile, TilePlan};
+use super::view::{MatmulProblem, Matrix};
 use super::*;
 use crate::suite::test_device;
 use std::time::Instant;
@@ -131,29 +131,29 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
             bias: epilogue.contains('b').then_some(&bias),
             add: false,
             aux: match epilogue.chars().last() {
-                Some('r') => Aux::Residual(&aux),
-                Some('g') => Aux::Gelu(&aux),
-                Some('d') => Aux::GeluGrad(&aux),
-                _ => Aux::None,
+                Some('r') => EpilogueInputs::Residual(&aux),
+                Some('g') => EpilogueInputs::Gelu(&aux),
+                Some('d') => EpilogueInputs::GeluGrad(&aux),
+                _ => EpilogueInputs::None,
             },
         };
         let matrix = |x: &Tensor, name| Matrix::of("matmul", name, x).unwrap();
-        let problem = Problem::new(matrix(&a, "a"), matrix(&b, "b"), &[]).unwrap();
-        let mut plans: Vec<Plan> = Vec::new();
+        let problem = MatmulProblem::new(matrix(&a, "a"), matrix(&b, "b"), &[]).unwrap();
+        let mut plans: Vec<TilePlan> = Vec::new();
         let chosen =
             std::env::var("SWEEP_TILES").map(|all| all.split(',').map(|t| t.parse().unwrap()).collect());
         for tile in chosen.unwrap_or(tiles.to_vec()).iter().map(|t| TILES[*t]) {
             let count = tile.count(m, n);
             let split = if to_sum { SplitK::Accumulate { add: true } } else { SplitK::None };
             let ways = if to_sum || every_split { vec![None] } else { stagings(&tile) };
-            plans.extend(ways.into_iter().map(|staging| Plan { tile, split, staging }));
+            plans.extend(ways.into_iter().map(|staging| TilePlan { tile, split, staging }));
             if every_split && count < 132 && !to_sum {
                 let even = (1..=4).map(|rounds| (132 * rounds) / count).filter(|n| (2..=24).contains(n));
                 let mut counts: Vec<usize> = even.flat_map(|n| [n, n + 1]).chain([2]).collect();
                 counts.sort_unstable();
                 counts.dedup();
                 let splits = counts.into_iter().flat_map(|n| [SplitK::Workspace(n), SplitK::Serial(n)]);
-                plans.extend(splits.chain([SplitK::StreamK]).map(|split| Plan {
+                plans.extend(splits.chain([SplitK::StreamK]).map(|split| TilePlan {
                     tile,
                     split,
                     staging: None,
@@ -161,7 +161,7 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
             }
         }
         if !every_split && layout.starts_with('T') && !to_sum {
-            plans = vec![Plan::of([m, n, k], &Speeds::on(&device), true)];
+            plans = vec![TilePlan::of([m, n, k], &Speeds::on(&device), true)];
         }
         let only = std::env::var("SWEEP_SPLITS").unwrap_or_default();
         plans.retain(|plan| {
@@ -209,9 +209,9 @@ fn uneven_timed() {
         };
         let (a, b) = (operand(parts[3].starts_with('T'), m, k), operand(parts[3].ends_with('T'), k, n));
         let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
-        let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+        let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let c = Tensor::zeros(&device, [m, n], DType::Bf16).unwrap();
-        let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
+        let request = MatmulRequest { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
         let by_mma = || drop(MATMUL.with("matmul_mma_sm80", &request).unwrap());
         let by_wgmma = || drop(MATMUL.with("matmul_wgmma_sm90", &request).unwrap());
         let copies = || drop(wgmma::with_aligned_lines(&problem).unwrap());
@@ -247,10 +247,10 @@ fn f32_timed() {
         let [m, n, k] = [0, 1, 2].map(|i| parts[i].parse::<usize>().unwrap());
         let (a, b) = (draw(m, k, parts[3].starts_with('T')), draw(k, n, parts[3].ends_with('T')));
         let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
-        let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+        let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
         print!("{shape}:");
-        let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
+        let request = MatmulRequest { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
         for (algorithm, _, plan) in MATMUL.all(&request) {
             let (name, run) = (algorithm.name(), |_: &Tensor| (algorithm.run)(&request, &plan));
             let us = host_and_device(&device, &|| drop(run(&c).unwrap()));

@@ -1,6 +1,6 @@
 //! Tests of the tensor-core kernels, on devices that have tensor cores.
 
-use super::algorithms::{MATMUL, Request, wgmma};
+use super::algorithms::{MATMUL, MatmulRequest, wgmma};
 use super::tests::{near, ramp, rounding};
 use super::*;
 use crate::suite::test_device;
@@ -12,7 +12,7 @@ use netcl_device::{MatmulPrecision, Settings};
 fn tensor_cores_agree_with_the_reference() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let (m, k, n) = (520, 1096, 392);
@@ -35,16 +35,20 @@ fn tensor_cores_agree_with_the_reference() {
             };
             let (a, b) = (cast(&a, turn % 3 == 0), cast(&b, turn % 4 < 2));
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+            let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
             let bias = cast(&bias, false);
             for (epilogue, factor, shift) in [
                 (Epilogue::NONE, 1.0, 0.0),
-                (Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::None }, -0.5, 5.0),
+                (
+                    Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: EpilogueInputs::None },
+                    -0.5,
+                    5.0,
+                ),
             ] {
                 let c =
                     Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
                 let sums = problem.b.col_stride == 1;
-                let plan = tiles::Plan { tile, split, staging: None };
+                let plan = tiles::TilePlan { tile, split, staging: None };
                 let run = || wgmma::run_plan(&c, &problem, &epilogue, plan, sums).unwrap();
                 let columns = run();
                 near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
@@ -68,10 +72,10 @@ fn tensor_cores_agree_with_the_reference() {
         // Sums that accumulate over products, in f32.
         let (a, b) = (transposed(&a).to_dtype(DType::Bf16).unwrap(), b.to_dtype(DType::Bf16).unwrap());
         let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-        let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+        let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let sum = Tensor::full(&device, [m, n], f32::NAN, DType::F32).unwrap();
         for add in [false, true, true] {
-            let plan = tiles::Plan { tile, split: tiles::SplitK::Accumulate { add }, staging: None };
+            let plan = tiles::TilePlan { tile, split: tiles::SplitK::Accumulate { add }, staging: None };
             wgmma::run_plan(&sum, &problem, &Epilogue::NONE, plan, false).unwrap();
         }
         let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
@@ -95,8 +99,8 @@ fn gelu(x: f64) -> [f64; 2] {
 
 /// Returns C and the other matrix after the product with the epilogue `form`. The other matrix starts as a copy of `other`.
 fn finished(
-    problem: &Problem,
-    plan: tiles::Plan,
+    problem: &MatmulProblem,
+    plan: tiles::TilePlan,
     form: &str,
     bias: &Tensor,
     other: &Tensor,
@@ -106,10 +110,10 @@ fn finished(
     let c = full(if form == "add" { 3.0 } else { f32::NAN });
     let other = if form == "gelu" { full(f32::NAN) } else { other.clone() };
     let aux = match form {
-        "residual" => Aux::Residual(&other),
-        "gelu" => Aux::Gelu(&other),
-        "gelu_grad" => Aux::GeluGrad(&other),
-        _ => Aux::None,
+        "residual" => EpilogueInputs::Residual(&other),
+        "gelu" => EpilogueInputs::Gelu(&other),
+        "gelu_grad" => EpilogueInputs::GeluGrad(&other),
+        _ => EpilogueInputs::None,
     };
     let bias = (form != "gelu_grad").then_some(bias);
     let e = Epilogue { alpha: 0.25, bias, add: form == "add", aux };
@@ -149,7 +153,7 @@ fn finished_is_near(
 fn epilogues_agree_in_registers_and_through_local_memory() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
@@ -166,18 +170,19 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
         for (turn, (tile, split)) in plans.enumerate() {
             let dtype = if turn % 3 == 0 { DType::F16 } else { DType::Bf16 };
             let [a, b, x, bias] = [&a, &b, &x, &bias].map(|x| x.to_dtype(dtype).unwrap());
-            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+            let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
             let first = tile == tiles::TILES[0];
             let ways = [Some(tile.staging()), first.then_some(NARROW)];
             let forms = ["add", "residual", "gelu", "gelu_grad", "plain"];
             for form in &forms[..if first { 5 } else { 4 }] {
-                let plan = tiles::Plan { tile, split, staging: None };
+                let plan = tiles::TilePlan { tile, split, staging: None };
                 let bits = |x: &(Tensor, Tensor)| [&x.0, &x.1].map(|x| x.to_bytes().unwrap());
                 let plainly = finished(&problem, plan, form, &bias, &x);
                 let expected = bits(&plainly);
                 for staging in ways.into_iter().flatten().map(Some) {
-                    let same = bits(&finished(&problem, tiles::Plan { staging, ..plan }, form, &bias, &x))
-                        == expected;
+                    let same =
+                        bits(&finished(&problem, tiles::TilePlan { staging, ..plan }, form, &bias, &x))
+                            == expected;
                     assert!(
                         same,
                         "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: different bits"
@@ -197,7 +202,7 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
 fn tensor_cores_take_lines_that_start_anywhere() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
@@ -222,10 +227,10 @@ fn tensor_cores_take_lines_that_start_anywhere() {
         let ((a, a_host), (b, b_host)) =
             (place([m, k], 0.37, transposed[0]), place([k, n], 0.61, transposed[1]));
         let product = reference(&a_host, &b_host);
-        let uneven = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+        let uneven = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let problem = wgmma::with_aligned_lines(&uneven).unwrap();
         let split = if k > 256 { tiles::SplitK::Serial(2) } else { tiles::SplitK::None };
-        let plan = tiles::Plan { tile: tiles::TILES[turn], split, staging: None };
+        let plan = tiles::TilePlan { tile: tiles::TILES[turn], split, staging: None };
         for form in forms {
             let got = finished(&problem, plan, form, &bias, &x.to_dtype(dtype).unwrap());
             finished_is_near(&got, form, &product, &x_host, &bias_host, rounding(dtype, k) + 2e-3);
@@ -246,7 +251,7 @@ fn tensor_cores_take_lines_that_start_anywhere() {
 fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let (r, c, n) = (16_384, 384, 1152);
@@ -260,10 +265,10 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
             ("TN", transposed(&x), dy.clone()),
         ] {
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+            let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
             let y = Tensor::full(&device, [problem.m, problem.n], f32::NAN, dtype).unwrap();
             assert!(wgmma::proven(&device), "{name}");
-            let request = Request { c: &y, p: &problem, e: &Epilogue::NONE, column_sums: true };
+            let request = MatmulRequest { c: &y, p: &problem, e: &Epilogue::NONE, column_sums: true };
             let columns = MATMUL.with(wgmma::WGMMA.name, &request).unwrap();
             let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
             let expected = matmul(&wide(&a), &wide(&b)).unwrap();
@@ -362,13 +367,14 @@ fn high() -> Device {
 fn mma_agrees_with_the_reference() {
     let device = high();
     if !super::algorithms::mma::MMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no mma of sm_80", device.capabilities().id);
+        println!("skipped: {} does not support mma of sm_80", device.capabilities().id);
         return;
     }
     for dtype in DType::FLOATS {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
-            let run = |c: &Tensor, p: &Problem| {
-                MATMUL.with("matmul_mma_sm80", &Request { c, p, e: &Epilogue::NONE, column_sums: false })
+            let run = |c: &Tensor, p: &MatmulProblem| {
+                MATMUL
+                    .with("matmul_mma_sm80", &MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false })
             };
             proof::exact(&device, dtype, proof::ALIGNED, transposed, run).unwrap();
             if dtype != DType::F32 {
@@ -388,10 +394,13 @@ fn mma_agrees_with_the_reference() {
             let (bias, bias_host) = whole(&[n], 2);
             let c = Tensor::full(&device, [batch, m, n], 3.0, dtype).unwrap();
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-            let problem = Problem::new(matrix(&a), matrix(&b), &[batch]).unwrap();
-            let epilogue = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::None };
+            let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[batch]).unwrap();
+            let epilogue = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: EpilogueInputs::None };
             MATMUL
-                .with("matmul_mma_sm80", &Request { c: &c, p: &problem, e: &epilogue, column_sums: false })
+                .with(
+                    "matmul_mma_sm80",
+                    &MatmulRequest { c: &c, p: &problem, e: &epilogue, column_sums: false },
+                )
                 .unwrap();
             let expected = Array::from_fn([batch, m, n], |i| {
                 let (z, row, col) = (i / (m * n), i / n % m, i % n);

@@ -26,7 +26,7 @@ pub(super) fn rounding(dtype: DType, terms: usize) -> f64 {
 #[test]
 fn sizes_of_several_blocks_in_every_layout_and_type() {
     let device = test_device().unwrap();
-    let blocks = plan::Blocks::of(&device, &algorithms::vector::VECTOR);
+    let blocks = plan::CpuBlocks::of(&device, &algorithms::vector::VECTOR);
     // Two blocks and an edge, also for the 128 rows and columns of a GPU's tile.
     let [m, k, n] =
         [(blocks.mc, 139), (blocks.kc, 0), (blocks.nc, 139)].map(|(b, least)| (2 * b + 9).max(least));
@@ -56,7 +56,7 @@ fn sizes_of_several_blocks_in_every_layout_and_type() {
 #[test]
 fn the_gradient_of_a_bias_comes_with_the_weights_over_several_blocks() {
     let device = test_device().unwrap();
-    let blocks = plan::Blocks::of(&device, &algorithms::vector::VECTOR);
+    let blocks = plan::CpuBlocks::of(&device, &algorithms::vector::VECTOR);
     let (rows, n) = (2 * blocks.kc + 9, blocks.nc + 109);
     let ((x, x_host), (dy, dy_host)) = (ramp(&device, [rows, 20], 0.37), ramp(&device, [rows, n], 0.61));
     for dtype in DType::FLOATS {

@@ -7,7 +7,7 @@ use netcl_kernel::tune::{Constant, Model};
 /// Steps of the sum that one copy loads, in 16-bit elements.
 pub(super) const BLOCK_K: usize = 64;
 /// Steps of a sum above which a further pipeline stage is worth more than local memory for an epilogue.
-const LONG: usize = 1536;
+const LONG_SUM_STEPS: usize = 1536;
 /// Steps of a sum from which stream-K, with equal runs of steps per group, is considered.
 const STREAM_K_FROM: usize = 8192;
 /// Turn counters that are allocated; a tile uses two.
@@ -97,7 +97,7 @@ pub(in crate::ops) struct Staging {
 
 /// A tile, and the handling of its sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct TilePlan {
     pub tile: Tile,
     pub split: SplitK,
     /// Local memory through which C and aux move, with [`SplitK::None`] and [`SplitK::Serial`].
@@ -203,7 +203,7 @@ impl Tile {
     /// Returns the staging for an epilogue that reads or writes a second matrix, after sums over `k`. Measured on an H200 with the first tile
     /// (sweep.rs): short sums gain up to 1.29 with room for the epilogue, and sums of 3072 steps fall to 0.92, where the missing stage costs more.
     pub(super) fn staging_for(&self, k: usize) -> Option<Staging> {
-        match (self.ping_pong, k <= LONG, *self == TILES[0]) {
+        match (self.ping_pong, k <= LONG_SUM_STEPS, *self == TILES[0]) {
             (true, true, _) => Some(self.staging()),
             (true, false, true) => Some(Staging { stages: self.stages, boxes: 3, rows: 8 }),
             _ => None,
@@ -254,7 +254,7 @@ impl Tile {
     }
 }
 
-impl Plan {
+impl TilePlan {
     /// Returns the cheapest plan; `parts` says whether the second kernel supports the epilogue.
     pub(super) fn of(sizes: [usize; 3], on: &Speeds, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
@@ -265,7 +265,7 @@ impl Plan {
             let possible = |split: &SplitK| match split {
                 SplitK::None => true,
                 SplitK::Serial(_) => chains,
-                // Measured for gradients of weights, whose epilogue has no second matrix.
+                // Measured for gradients of weights, whose epilogue does not have a second matrix.
                 SplitK::StreamK => {
                     parts
                         && sizes[2] >= STREAM_K_FROM
@@ -316,25 +316,25 @@ mod tests {
         card.compute_units = 132;
         let device = Device::from_driver(Box::new(NullDriver::new(card)), Settings::default());
         let speeds = Speeds::on(&device);
-        let plan = |sizes| Plan::of(sizes, &speeds, true);
+        let plan = |sizes| TilePlan::of(sizes, &speeds, true);
         // Measured (sweep.rs): the chosen plan takes at most 1.04 of the best time.
         for (sizes, tile) in [([768, 2304, 65_536], 1), ([768, 3072, 65_536], 1), ([3072, 768, 65_536], 1)] {
             assert_eq!(
                 plan(sizes),
-                Plan { tile: TILES[tile], split: SplitK::StreamK, staging: None },
+                TilePlan { tile: TILES[tile], split: SplitK::StreamK, staging: None },
                 "{sizes:?}"
             );
         }
         for sizes in [[768, 2304, 16_384], [2304, 768, 16_384], [768, 3072, 16_384], [3072, 768, 16_384]] {
             assert_eq!(
                 plan(sizes),
-                Plan { tile: TILES[0], split: SplitK::StreamK, staging: None },
+                TilePlan { tile: TILES[0], split: SplitK::StreamK, staging: None },
                 "{sizes:?}"
             );
         }
         assert_eq!(
             plan([768, 768, 16_384]),
-            Plan { tile: TILES[0], split: SplitK::Workspace(5), staging: None }
+            TilePlan { tile: TILES[0], split: SplitK::Workspace(5), staging: None }
         );
         assert!(matches!(plan([768, 768, 65_536]).split, SplitK::Workspace(_)));
         assert_eq!(plan([16_384, 3072, 768]).split, SplitK::None);

@@ -35,7 +35,7 @@ impl Matrix {
             col_stride: strides[at + 1],
         })
     }
-    /// Views `(.., K)` as `(R, K)`: all axes but the last become rows. Copies if the rows have no common stride.
+    /// Views `(.., K)` as `(R, K)`: all axes but the last become rows. Copies if the rows do not have a common stride.
     pub fn rows_of(x: &Tensor) -> Result<Self> {
         let (rows, cols) = x.shape().rows_cols();
         let even = |x: &Tensor| {
@@ -99,7 +99,7 @@ fn merge_all(axes: &[(usize, usize)]) -> Option<usize> {
 
 /// The problem of one launch: `z0 * z1` products of `(m, k)` and `(k, n)`.
 #[derive(Clone)]
-pub(in crate::ops) struct Problem {
+pub(in crate::ops) struct MatmulProblem {
     pub a: Matrix,
     pub b: Matrix,
     pub m: usize,
@@ -117,7 +117,7 @@ pub(super) fn batch_sizes(op: &str, a: &Matrix, b: &Matrix) -> Result<Vec<usize>
     Ok(sizes(a).broadcast(&sizes(b), op)?.dims().to_vec())
 }
 
-impl Problem {
+impl MatmulProblem {
     /// Builds the product of two matrices without batch axes.
     pub(super) fn one(a: Matrix, b: Matrix) -> Self {
         let (m, n, k) = (a.rows, b.cols, a.cols);

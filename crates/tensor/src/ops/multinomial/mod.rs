@@ -58,7 +58,8 @@ impl Op<1> for Multinomial {
     fn calls() -> Vec<Call> {
         let doc = "Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is \
                    proportional to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient.";
-        let call = Call::new(Self::NAME, doc).inputs(&["weights"]).required("samples", Kind::Int).random();
+        let call =
+            Call::new(Self::NAME, doc).inputs(&["weights"]).required("samples", AttributeKind::Int).random();
         vec![call.run(|a| a.inputs::<1>()?[0].multinomial(a.get("samples")?, &mut a.generator()?))]
     }
     fn attributes(&self) -> Attributes {
@@ -66,15 +67,16 @@ impl Op<1> for Multinomial {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |samples, shape: &[usize]| {
-            Sample::new(Self { samples, seed: 7, offset: 100 }, [Input::uniform(shape, 0.0, 1.0)]).exact()
+            Sample::new(Self { samples, seed: 7, offset: 100 }, [SampleInput::uniform(shape, 0.0, 1.0)])
+                .exact()
         };
-        let sparse = Input::values(&[2, 300], &[0.0, 0.0, 0.5, 0.0, 0.25, 0.0, 0.0], None);
+        let sparse = SampleInput::values(&[2, 300], &[0.0, 0.0, 0.5, 0.0, 0.25, 0.0, 0.0], None);
         vec![
             sample(5, &[3, 65]).bench(&[&[64, 50_304]]),
             Sample::new(Self { samples: 40, seed: 3, offset: 0 }, [sparse]).exact().light(),
             Sample::new(
                 Self { samples: 5, seed: 7, offset: 100 },
-                [Input::values(&[3, 65], &[1e-30, 1e30, 0.0, 3e29, 1e-10], None)],
+                [SampleInput::values(&[3, 65], &[1e-30, 1e30, 0.0, 3e29, 1e-10], None)],
             )
             .exact()
             .extreme()

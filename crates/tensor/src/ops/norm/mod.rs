@@ -32,7 +32,7 @@ static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", cl_file!("norm_rows.cl"))
     .tune(&[("RESIDENT", &[640, 1024, 2048, 8192])]);
 
 /// Maximum items per row in [`ROWS`].
-const MOST_ITEMS: usize = 512;
+const MAX_ITEMS: usize = 512;
 
 /// Items of a group in the forward.
 const FORWARD_GROUP: usize = 128;
@@ -41,7 +41,7 @@ const FORWARD_GROUP: usize = 128;
 const ADDERS: usize = 256;
 
 /// x `(R, N)` and its factors, contiguous.
-pub struct Rows<'a> {
+pub struct NormRows<'a> {
     pub x: &'a Tensor,
     pub gamma: &'a Tensor,
     /// Whether it is a layer norm; root-mean-square norm subtracts no mean.
@@ -49,9 +49,9 @@ pub struct Rows<'a> {
 }
 
 /// Results of a backward: dx, dgamma, dbeta.
-pub type Gradients = (Tensor, Tensor, Option<Tensor>);
+pub type NormGradients = (Tensor, Tensor, Option<Tensor>);
 
-impl Rows<'_> {
+impl NormRows<'_> {
     /// Returns the kernel that keeps rows in registers.
     fn rows(&self) -> &'static Kernel {
         if self.center { &ROWS } else { &RMS_ROWS }
@@ -107,7 +107,7 @@ impl Rows<'_> {
         (mean, rstd): (Option<&Tensor>, &Tensor),
         dy: &Tensor,
         residual_grad: Option<&Tensor>,
-    ) -> Result<Gradients> {
+    ) -> Result<NormGradients> {
         let (rows, n) = self.x.shape().rows_cols();
         let (kernel, share) = self.choose(job, None)?;
         let parts = match &share {
@@ -167,7 +167,7 @@ impl Share {
             vectors.div_ceil(value("VECTORS")).next_multiple_of(32)
         };
         let most = device.capabilities().max_group;
-        let fits = items <= MOST_ITEMS.min(most);
+        let fits = items <= MAX_ITEMS.min(most);
         fits.then(|| Self {
             n,
             lanes,

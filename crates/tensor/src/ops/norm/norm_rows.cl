@@ -50,7 +50,7 @@
 /* Items of a group of norm_bwd_params. */
 #define ADDERS 256
 
-/* Loads item l's vectors of row p of T; zeros if there is no row. */
+/* Loads item l's vectors of row p of T; zeros beyond the last row. */
 static inline void load_row(uint4 *to, __global const T *p, uint l, bool there) {
 #pragma unroll
   for (uint k = 0; k < K; k++)

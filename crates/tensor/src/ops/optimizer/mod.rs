@@ -15,8 +15,8 @@ use arena::Arena;
 use control::Control;
 pub use control::{Counters, LossScale, Report, StepInfo};
 use netcl_kernel::Launch;
-use plan::{Batch, Plan};
-pub use rules::{Adam, AdamW, Hyper, KINDS, Kind, Lion, Rule, Sgd, Step};
+use plan::{ParameterBatch, UpdatePlan};
+pub use rules::{Adam, AdamW, Hyper, KINDS, Lion, OptimizerKind, Rule, Sgd, UpdateStep};
 use std::sync::Arc;
 pub use suite::ENTRY;
 
@@ -53,7 +53,7 @@ pub struct Update {
     control: Control,
     /// Maximum norm of the last [`Update::set`].
     max_norm: Option<f64>,
-    plan: Option<Plan>,
+    plan: Option<UpdatePlan>,
     /// Sum of squares of all gradients, one f32, if other devices have some of the gradients.
     squares: Option<Tensor>,
     /// Whether master weights follow parameters that are written between steps.
@@ -152,8 +152,8 @@ impl Update {
         Ok(())
     }
 
-    /// Does the first part of [`Update::apply`] if other devices update other parameters of the model: sums the squares of these gradients.
-    /// [`Update::squares`] reads the sum, [`Update::set_squares`] writes that of all gradients, and [`Update::apply_measured`] does the rest.
+    /// Sums the squares of these gradients: the first part of [`Update::apply`], if other devices update other parameters of the model.
+    /// [`Update::squares`] reads the sum, and [`Update::set_squares`] writes that of all gradients. [`Update::apply_measured`] does the rest.
     ///
     /// # Errors
     /// `Shape` like [`Update::step`].
@@ -217,13 +217,18 @@ impl Update {
     }
 
     /// Computes sums of squares of the gradients, one per work-group, and returns their number.
-    fn norms(&self, plan: &Plan, grads: &[Tensor]) -> Result<usize> {
+    fn norms(&self, plan: &UpdatePlan, grads: &[Tensor]) -> Result<usize> {
         plan.batches.iter().try_for_each(|batch| self.norm(plan, batch, grads))?;
         Ok(plan.batches.iter().map(|batch| batch.groups).sum())
     }
 
     /// Enqueues the step, with a norm whose square is the sum of `parts` numbers.
-    fn change(&mut self, plan: &Plan, grads: &[Tensor], (squares, parts): (&Tensor, usize)) -> Result<()> {
+    fn change(
+        &mut self,
+        plan: &UpdatePlan,
+        grads: &[Tensor],
+        (squares, parts): (&Tensor, usize),
+    ) -> Result<()> {
         if let Some(batch) = plan.batches.first() {
             self.prepare(plan, batch, (squares, parts))?;
         }
@@ -247,11 +252,11 @@ impl Update {
 
     /// Prepares state that persists between steps: master weights copied from the parameters, and the plan for these gradients. It runs immediately
     /// even during capture. The next step then finds it done, whether or not the captured step ever runs.
-    fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<Plan> {
+    fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<UpdatePlan> {
         device.outside_capture(|| {
             self.follow_parameters()?;
             self.arenas.iter_mut().try_for_each(Arena::lead)?;
-            Plan::renew(self.plan.take(), &self.entries, &self.arenas, grads)
+            UpdatePlan::renew(self.plan.take(), &self.entries, &self.arenas, grads)
         })
     }
 
@@ -312,7 +317,7 @@ impl Update {
         }
     }
 
-    fn launch(&self, entry: &'static str, plan: &Plan, batch: &Batch) -> Launch<'static> {
+    fn launch(&self, entry: &'static str, plan: &UpdatePlan, batch: &ParameterBatch) -> Launch<'static> {
         let launch = KERNEL.launch(entry).define("CHUNK", plan.chunk).define("GTYPE", batch.dtype.code());
         let launch = launch.define("ALIGNED", batch.aligned);
         let launch = launch.define("DTYPE", self.arenas[batch.arena].dtype.code());
@@ -321,19 +326,24 @@ impl Update {
         self.rule.defines().into_iter().fold(launch, |launch, (name, on)| launch.define(name, on))
     }
 
-    fn norm(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
+    fn norm(&self, plan: &UpdatePlan, batch: &ParameterBatch, grads: &[Tensor]) -> Result<()> {
         let launch = self.launch("optimizer_norm", plan, batch).groups(batch.groups);
         let launch = launch.write(&plan.partial).scalar(batch.part);
         batch.gradients(launch, plan, grads).flops(2 * batch.elements as u64).run()
     }
 
-    fn prepare(&self, plan: &Plan, batch: &Batch, (squares, parts): (&Tensor, usize)) -> Result<()> {
+    fn prepare(
+        &self,
+        plan: &UpdatePlan,
+        batch: &ParameterBatch,
+        (squares, parts): (&Tensor, usize),
+    ) -> Result<()> {
         let [log1, log2] = self.rule.averages().map(|b| b.ln() as f32);
         let launch = self.launch("optimizer_prepare", plan, batch).groups(1).write(&self.control.memory);
         launch.read(squares).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()
     }
 
-    fn update(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
+    fn update(&self, plan: &UpdatePlan, batch: &ParameterBatch, grads: &[Tensor]) -> Result<()> {
         let arena = &self.arenas[batch.arena];
         let launch = self.launch("optimizer_update", plan, batch).groups(batch.groups);
         let launch = batch.changes(launch, &self.entries);
@@ -356,7 +366,7 @@ fn collected(param: &Tensor) -> Result<Tensor> {
     let name = param.name().unwrap_or("unnamed parameter");
     let grad = param.grad().ok_or_else(|| {
         Error::shape(format!(
-            "optimizer: {name} {} has no gradient: the loss does not depend on it, or backward has not run; leave it out of \
+            "optimizer: {name} {} does not have a gradient: the loss does not depend on it, or backward has not run; leave it out of \
              the groups if it is not to be trained",
             param.shape()
         ))

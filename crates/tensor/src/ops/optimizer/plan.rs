@@ -8,10 +8,10 @@ use netcl_kernel::Launch;
 /// Words per row of the table: `ROW` of the kernel.
 const ROW: usize = 6;
 
-pub(super) struct Plan {
+pub(super) struct UpdatePlan {
     /// Type and offset of every gradient, for which the plan was made.
     key: Vec<(DType, usize)>,
-    pub batches: Vec<Batch>,
+    pub batches: Vec<ParameterBatch>,
     /// One row per parameter, in the order of the batches.
     table: Tensor,
     /// Sums of squares, one per work-group of all batches.
@@ -23,7 +23,7 @@ pub(super) struct Plan {
 }
 
 /// Parameters of one arena with gradients of one type.
-pub(super) struct Batch {
+pub(super) struct ParameterBatch {
     pub arena: usize,
     /// Type of the gradients.
     pub dtype: DType,
@@ -39,7 +39,7 @@ pub(super) struct Batch {
     pub elements: usize,
 }
 
-impl Plan {
+impl UpdatePlan {
     /// Returns whether the plan was made for gradients like these.
     pub fn fits(&self, grads: &[Tensor]) -> bool {
         grads.iter().map(|g| (g.dtype(), g.layout().offset)).eq(self.key.iter().copied())
@@ -60,7 +60,7 @@ impl Plan {
         let device = entries[0].param.device();
         let value = |name| Tuning::value(device, &KERNEL, 0, name);
         let (chunk, vectors) = (value("CHUNK"), value("WG") > 1);
-        let mut batches: Vec<Batch> = Vec::new();
+        let mut batches: Vec<ParameterBatch> = Vec::new();
         let mut of_params = Vec::with_capacity(entries.len());
         let mut table: Vec<u64> = Vec::with_capacity(entries.len() * ROW);
         for (arena, a) in arenas.iter().enumerate() {
@@ -85,7 +85,7 @@ impl Plan {
                         groups += param.count().div_ceil(chunk);
                         elements += param.count();
                     }
-                    batches.push(Batch {
+                    batches.push(ParameterBatch {
                         arena,
                         dtype,
                         members: members.to_vec(),
@@ -116,13 +116,13 @@ impl Plan {
     }
 }
 
-impl Batch {
+impl ParameterBatch {
     /// Declares the parameters that the update changes: an arena may hold others that are not updated here.
     pub fn changes<'a>(&self, launch: Launch<'a>, entries: &[Entry]) -> Launch<'a> {
         self.members.iter().fold(launch, |launch, i| launch.changes(entries[*i].param.storage()))
     }
     /// Binds the table and the gradients.
-    pub fn gradients<'a>(&self, launch: Launch<'a>, plan: &Plan, grads: &[Tensor]) -> Launch<'a> {
+    pub fn gradients<'a>(&self, launch: Launch<'a>, plan: &UpdatePlan, grads: &[Tensor]) -> Launch<'a> {
         let count = self.members.len();
         let launch = launch.read(&plan.table).scalar(self.first as u32).scalar(count as u32);
         (0..SLOTS).fold(launch, |launch, slot| {

@@ -1,15 +1,15 @@
 //! Self-test of the optimizers: three clipped steps over parameters of many sizes, compared with f64.
 
 #[cfg(test)]
-use super::Plan;
-use super::{Entry, KINDS, Rule, Step, Update};
+use super::UpdatePlan;
+use super::{Entry, KINDS, Rule, Update, UpdateStep};
 use crate::ops::OpEntry;
 use crate::ops::prelude::*;
 use crate::suite::{Case, Depth};
 use std::sync::Arc;
 
-/// Entry in [`OPS`](crate::ops::OPS). It has no benchmark, since it only moves memory, and no call, since a step applies to an object with a state,
-/// [`Update`].
+/// Entry in [`OPS`](crate::ops::OPS). It does not have a benchmark, since it only moves memory, and no call, since a step applies to an object with a
+/// state, [`Update`].
 pub const ENTRY: OpEntry = OpEntry {
     name: "optimizer::Update",
     make: each_rule,
@@ -73,7 +73,7 @@ fn three_steps(
             let entry = &update.entries()[i];
             for (at, g) in grads[i].iter().enumerate() {
                 let (lr, decay) = (lr * entry.lr_scale, entry.weight_decay);
-                let step = Step { number: step as i32 + 1, gradient: g * clip, lr, decay };
+                let step = UpdateStep { number: step as i32 + 1, gradient: g * clip, lr, decay };
                 let Reference { p, state } = reference;
                 rule.reference(
                     &mut p[at],
@@ -103,7 +103,7 @@ fn near(what: &str, got: &[f32], expected: &[f64], tolerance: f64) -> Result<()>
     Ok(())
 }
 
-/// Builds the entries: every third has no decay, every fourth half the learning rate.
+/// Builds the entries: every third without decay, every fourth with half the learning rate.
 fn entries(params: &[Tensor]) -> Vec<Entry> {
     let entry = |(i, param): (usize, &Tensor)| Entry {
         param: param.clone(),
@@ -114,7 +114,7 @@ fn entries(params: &[Tensor]) -> Vec<Entry> {
 }
 
 fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
-    Input::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
+    SampleInput::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
 }
 
 /// Creates more parameters than fit in a launch, of odd sizes, some of several work-groups, one empty. They are in one buffer at multiples of 256
@@ -207,7 +207,7 @@ mod tests {
         let update = Update::new(rules(DType::F16).remove(0), entries(&params), None).unwrap();
         assert_eq!(update.arenas.len(), 1);
         let grads = vec![arena.slice(0, 0..200).unwrap(); 40];
-        let plan = Plan::renew(None, &update.entries, &update.arenas, &grads).unwrap();
+        let plan = UpdatePlan::renew(None, &update.entries, &update.arenas, &grads).unwrap();
         assert_eq!(plan.batches.len(), 2);
     }
 

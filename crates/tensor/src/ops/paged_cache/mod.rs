@@ -38,7 +38,7 @@ pub fn cache_append(x: &Tensor, to: TextPages<'_>, first: usize) -> Result<()> {
     let op = CacheAppend { first };
     op.check([x, to.rows, to.pages])?;
     if tape::records(&[x, to.rows]) {
-        return Err(Error::unsupported("cache_append has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported("cache_append does not have a gradient; call it within `no_grad`"));
     }
     op.apply([x, to.rows, to.pages]).map(drop)
 }
@@ -52,7 +52,7 @@ pub fn cache_gather(from: TextPages<'_>, places: Range<usize>, size: usize, dtyp
     let op = CacheGather { first: places.start, count: places.len(), size, dtype };
     op.check([from.rows, from.pages])?;
     if tape::records(&[from.rows]) {
-        return Err(Error::unsupported("cache_gather has no gradient; call it within `no_grad`"));
+        return Err(Error::unsupported("cache_gather does not have a gradient; call it within `no_grad`"));
     }
     op.apply([from.rows, from.pages])
 }
@@ -188,9 +188,10 @@ impl Op<3> for CacheAppend {
         out
     }
     fn calls() -> Vec<Call> {
-        let doc = "Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text, whose pages, u32 `(M)`, are in a cache `(P, page, 2 \
-                   KH, D)`, and returns the cache. No gradient.";
-        let call = Call::new(Self::NAME, doc).inputs(&["x", "cache", "pages"]).required("first", Kind::Int);
+        let doc = "Writes rows x `(N, 2 KH, D)` to positions `first..first + N` of a text and returns the cache. The text's pages, u32 `(M)`, are \
+                   in a cache `(P, page, 2 KH, D)`. No gradient.";
+        let call =
+            Call::new(Self::NAME, doc).inputs(&["x", "cache", "pages"]).required("first", AttributeKind::Int);
         vec![call.results(&["cache"]).run(|a| {
             let [x, rows, pages] = a.inputs()?;
             cache_append(x, TextPages { rows, pages }, a.get("first")?)?;
@@ -204,13 +205,15 @@ impl Op<3> for CacheAppend {
         let sample = |[n, heads, size]: [usize; 3], [p, page]: [usize; 2], q8: bool, pages: &[f64], first| {
             let cache = match q8 {
                 true => q8_input(&[p, page, heads], size),
-                false => Input::normal(&[p, page, heads, size]),
+                false => SampleInput::normal(&[p, page, heads, size]),
             };
-            let pages = Input::values(&[pages.len()], pages, Some(DType::U32));
-            Sample::new(Self { first }, [Input::normal(&[n, heads, size]), cache, pages]).in_order().exact()
+            let pages = SampleInput::values(&[pages.len()], pages, Some(DType::U32));
+            Sample::new(Self { first }, [SampleInput::normal(&[n, heads, size]), cache, pages])
+                .in_order()
+                .exact()
         };
         let mut far = sample([3, 2, 8], [2, 4], false, &[1.0], 0);
-        far.inputs[0] = Input::values(&[3, 2, 8], &[3e4, -3e4, 1e-5, 0.0], None);
+        far.inputs[0] = SampleInput::values(&[3, 2, 8], &[3e4, -3e4, 1e-5, 0.0], None);
         vec![
             sample([5, 4, 20], [4, 3], false, &[2.0, 0.0, 3.0], 2),
             sample([3, 2, 64], [3, 4], true, &[1.0, 2.0], 3).named("8 bits").light(),
@@ -266,9 +269,12 @@ impl Op<2> for CacheGather {
     fn calls() -> Vec<Call> {
         let doc = "Rows `first..first + count` of a text `(count, 2 KH, D)` from its pages in a cache, in `dtype`; heads have `size` elements. No \
                    gradient.";
-        let call = Call::new(Self::NAME, doc).inputs(&["cache", "pages"]).required("first", Kind::Int);
         let call =
-            call.required("count", Kind::Int).required("size", Kind::Int).required("dtype", Kind::DType);
+            Call::new(Self::NAME, doc).inputs(&["cache", "pages"]).required("first", AttributeKind::Int);
+        let call = call
+            .required("count", AttributeKind::Int)
+            .required("size", AttributeKind::Int)
+            .required("dtype", AttributeKind::DType);
         vec![call.run(|a| {
             let ([rows, pages], first) = (a.inputs()?, a.get::<usize>("first")?);
             let end = first.saturating_add(a.get("count")?);
@@ -288,16 +294,16 @@ impl Op<2> for CacheGather {
         let sample = |[p, page, heads, size]: [usize; 4], dtype, pages: &[f64], range: Range<usize>| {
             let cache = match dtype {
                 None => q8_input(&[p, page, heads], size),
-                Some(_) => Input::normal(&[p, page, heads, size]),
+                Some(_) => SampleInput::normal(&[p, page, heads, size]),
             };
-            let pages = Input::values(&[pages.len()], pages, Some(DType::U32));
+            let pages = SampleInput::values(&[pages.len()], pages, Some(DType::U32));
             let dtype = dtype.unwrap_or(DType::F32);
             let op = Self { first: range.start, count: range.len(), size, dtype };
             Sample::new(op, [cache, pages]).in_order().exact().only(dtype)
         };
         let f32 = Some(DType::F32);
         let mut far = sample([2, 4, 2, 8], f32, &[1.0], 0..3);
-        far.inputs[0] = Input::values(&[2, 4, 2, 8], &[3e38, -3e38, 1e-38, 0.0], None);
+        far.inputs[0] = SampleInput::values(&[2, 4, 2, 8], &[3e38, -3e38, 1e-38, 0.0], None);
         vec![
             sample([4, 3, 4, 20], f32, &[2.0, 0.0, 3.0], 2..7),
             sample([4, 3, 4, 20], Some(DType::F16), &[2.0, 0.0, 3.0], 2..7).named("f16"),
@@ -315,7 +321,7 @@ fn dims4(x: &Array) -> [usize; 4] {
 }
 
 /// Returns 8-bit rows with scales around 0.02, as a sample's input.
-pub(super) fn q8_input(before: &[usize], size: usize) -> Input {
+pub(super) fn q8_input(before: &[usize], size: usize) -> SampleInput {
     let (bytes, words) = (size.div_ceil(4), q8_words(size));
     let count = before.iter().product::<usize>() * words;
     let word = |i: usize| {
@@ -334,7 +340,7 @@ pub(super) fn q8_input(before: &[usize], size: usize) -> Input {
         u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]) & mask
     };
     let values: Vec<f64> = (0..count).map(|i| f64::from(word(i))).collect();
-    Input::values(&[before, &[words]].concat(), &values, Some(DType::U32))
+    SampleInput::values(&[before, &[words]].concat(), &values, Some(DType::U32))
 }
 
 fn words_of(row: &[f64]) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 pub use window::Windows;
-use window::{KERNEL, Sizes};
+use window::{KERNEL, PoolSizes};
 
 mod window;
 
@@ -81,7 +81,7 @@ fn sliding(a: &Args<'_>, dilation: [usize; 2]) -> Result<Windows> {
 
 /// Builds a call with sliding windows.
 fn sliding_call(name: &'static str, doc: &'static str) -> Call {
-    let call = Call::new(name, doc).inputs(&["x"]).required("size", Kind::Ints);
+    let call = Call::new(name, doc).inputs(&["x"]).required("size", AttributeKind::Ints);
     call.default("stride", []).default("padding", [0])
 }
 
@@ -96,14 +96,14 @@ impl Op<1> for MaxPool2d {
     /// Row times columns plus column of each maximum, i32.
     type Saved = Tensor;
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
-        let sizes = Sizes::of(self.called(), x, self.windows, false)?;
+        let sizes = PoolSizes::of(self.called(), x, self.windows, false)?;
         let x = channels_last(x)?;
         let (y, index) = (sizes.result(&x, x.dtype())?, sizes.result(&x, DType::I32)?);
         sizes.run(KERNEL.launch("pool_max_fwd").read(&x).write(&y).write(&index), &y, x.dtype())?;
         Ok((channels_first(&y)?, index))
     }
     fn backward(&self, [x]: [&Tensor; 1], index: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        let sizes = Sizes::of(self.called(), x, self.windows, false)?;
+        let sizes = PoolSizes::of(self.called(), x, self.windows, false)?;
         let dy = channels_last(dy)?;
         let dx = sizes.gradient(&dy)?;
         sizes.run(KERNEL.launch("pool_max_bwd").read(index).read(&dy).write(&dx), &dx, dy.dtype())?;
@@ -126,7 +126,8 @@ impl Op<1> for MaxPool2d {
         let max = sliding_call(Self::NAME, doc).default("dilation", [1]);
         let max = max.run(|a| max_pool2d(a.inputs::<1>()?[0], sliding(a, a.pair("dilation")?)?));
         let doc = "Maxima of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`.";
-        let adaptive = Call::new("adaptive_max_pool2d", doc).inputs(&["x"]).required("output", Kind::Ints);
+        let adaptive =
+            Call::new("adaptive_max_pool2d", doc).inputs(&["x"]).required("output", AttributeKind::Ints);
         let adaptive = adaptive
             .run(|a| max_pool2d(a.inputs::<1>()?[0], Windows::Adaptive { output: a.pair("output")? }));
         vec![max, adaptive]
@@ -139,9 +140,9 @@ impl Op<1> for MaxPool2d {
         attributes
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize], windows| Sample::new(Self { windows }, [Input::distinct(shape)]);
+        let sample = |shape: &[usize], windows| Sample::new(Self { windows }, [SampleInput::distinct(shape)]);
         let uneven = Windows::Sliding { size: [3, 2], stride: [2, 1], padding: [1, 1], dilation: [1, 2] };
-        let far = Input::uniform(&[1, 3, 4, 4], -3e38, -1e38);
+        let far = SampleInput::uniform(&[1, 3, 4, 4], -3e38, -1e38);
         vec![
             sample(&[2, 3, 5, 4], uneven),
             sample(&[1, 17, 4, 4], Windows::of(2)).light(),
@@ -164,14 +165,14 @@ impl Op<1> for AvgPool2d {
     const NAME: &'static str = "avg_pool2d";
     type Saved = ();
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
-        let sizes = Sizes::of(self.called(), x, self.windows, self.include_pad)?;
+        let sizes = PoolSizes::of(self.called(), x, self.windows, self.include_pad)?;
         let x = channels_last(x)?;
         let y = sizes.result(&x, x.dtype())?;
         sizes.run(KERNEL.launch("pool_avg_fwd").read(&x).write(&y), &y, x.dtype())?;
         Ok((channels_first(&y)?, ()))
     }
     fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        let sizes = Sizes::of(self.called(), x, self.windows, self.include_pad)?;
+        let sizes = PoolSizes::of(self.called(), x, self.windows, self.include_pad)?;
         let dy = channels_last(dy)?;
         let dx = sizes.gradient(&dy)?;
         sizes.run(KERNEL.launch("pool_avg_bwd").read(&dy).write(&dx), &dx, dy.dtype())?;
@@ -192,7 +193,8 @@ impl Op<1> for AvgPool2d {
         let avg = sliding_call(Self::NAME, doc).default("include_pad", true);
         let avg = avg.run(|a| avg_pool2d(a.inputs::<1>()?[0], sliding(a, [1; 2])?, a.get("include_pad")?));
         let doc = "Means of `output` windows, one number or one per axis, as equal in size as possible: x `(N, C, H, W)` → `(N, C, H', W')`.";
-        let adaptive = Call::new("adaptive_avg_pool2d", doc).inputs(&["x"]).required("output", Kind::Ints);
+        let adaptive =
+            Call::new("adaptive_avg_pool2d", doc).inputs(&["x"]).required("output", AttributeKind::Ints);
         let adaptive = adaptive
             .run(|a| avg_pool2d(a.inputs::<1>()?[0], Windows::Adaptive { output: a.pair("output")? }, false));
         vec![avg, adaptive]
@@ -206,10 +208,10 @@ impl Op<1> for AvgPool2d {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], windows, include_pad| {
-            Sample::new(Self { windows, include_pad }, [Input::normal(shape)])
+            Sample::new(Self { windows, include_pad }, [SampleInput::normal(shape)])
         };
         let uneven = Windows::Sliding { size: [3, 2], stride: [2, 1], padding: [1, 1], dilation: [1; 2] };
-        let far = Input::uniform(&[1, 3, 4, 4], -1e37, 1e37);
+        let far = SampleInput::uniform(&[1, 3, 4, 4], -1e37, 1e37);
         vec![
             sample(&[2, 3, 5, 4], uneven, false),
             sample(&[1, 17, 5, 4], uneven, true).light().bench(&[&[64, 64, 32, 32]]),

@@ -86,7 +86,7 @@ impl Windows {
 }
 
 /// Sizes of a pooling: images `(N, H, W, C)`, results `(N, h, w, C)`.
-pub(super) struct Sizes {
+pub(super) struct PoolSizes {
     pub windows: Windows,
     pub batch: usize,
     pub channels: usize,
@@ -95,7 +95,7 @@ pub(super) struct Sizes {
     pub include_pad: bool,
 }
 
-impl Sizes {
+impl PoolSizes {
     /// Returns the sizes for x `(N, C, H, W)`.
     pub fn of(op: &str, x: &Tensor, windows: Windows, include_pad: bool) -> Result<Self> {
         check::float(op, "x", x)?;

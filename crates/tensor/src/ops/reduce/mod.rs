@@ -246,7 +246,7 @@ impl Op<1> for Sum {
                 .run(|a| a.inputs::<1>()?[0].mean(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
             Call::new("sum_to", "Sums over the axes that broadcasting from `shape` added or repeated.")
                 .inputs(&["x"])
-                .required("shape", Kind::Ints)
+                .required("shape", AttributeKind::Ints)
                 .run(|a| a.inputs::<1>()?[0].sum_to(&a.get::<Vec<usize>>("shape")?.into())),
         ]
     }
@@ -257,7 +257,7 @@ impl Op<1> for Sum {
         let op = |axes: &[usize], keep| Self { axes: axes.to_vec(), keep, mean: false, dtype: None };
         let sample = |op: Self, shape: &[usize]| {
             let terms = op.axes.iter().map(|a| shape[*a]).product();
-            Sample::new(op, [Input::normal(shape)]).sums(terms)
+            Sample::new(op, [SampleInput::normal(shape)]).sums(terms)
         };
         vec![
             sample(op(&[1], false), &[3, 37]).bench(&[&[4096, 4096]]),
@@ -265,7 +265,10 @@ impl Op<1> for Sum {
             sample(Self { dtype: Some(DType::F32), ..op(&[0], false) }, &[9, 21]),
             sample(Self { mean: true, ..op(&[0, 2], false) }, &[2, 3, 4, 5]),
             sample(Self { mean: true, ..op(&[1, 2], true) }, &[2, 3, 4]).light(),
-            Sample::new(op(&[1], false), [Input::uniform(&[3, 37], -1e30, 3e30)]).sums(37).extreme().light(),
+            Sample::new(op(&[1], false), [SampleInput::uniform(&[3, 37], -1e30, 3e30)])
+                .sums(37)
+                .extreme()
+                .light(),
             sample(op(&[0], false), &[6]).light(),
             sample(op(&[0], false), &[1]).light(),
             sample(op(&[0], false), &[0, 4]).light(),
@@ -323,13 +326,13 @@ impl Op<1> for Max {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], axes: &[usize]| {
-            Sample::new(Self { axes: axes.to_vec(), keep: false }, [Input::distinct(shape)])
+            Sample::new(Self { axes: axes.to_vec(), keep: false }, [SampleInput::distinct(shape)])
         };
         vec![
             sample(&[3, 37], &[1]),
             sample(&[5, 19], &[0]),
             sample(&[2, 3, 4], &[0, 2]),
-            Sample::new(Self { axes: vec![1], keep: false }, [Input::uniform(&[3, 37], -3e38, -1e38)])
+            Sample::new(Self { axes: vec![1], keep: false }, [SampleInput::uniform(&[3, 37], -3e38, -1e38)])
                 .extreme()
                 .light(),
             sample(&[1], &[0]),
@@ -341,7 +344,7 @@ impl Op<1> for Max {
 /// Reductions as methods. Negative axes count from the end; an empty list means all axes.
 impl Tensor {
     /// Returns the sum over `axes`, which stay as size 1 with `keep`. It is stored in this tensor's type and accumulated in f32. Sums of integers
-    /// are exact, wrap, and have no gradient.
+    /// are exact, wrap, and do not have a gradient.
     pub fn sum(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("sum", axes, keep, false, None)
     }
@@ -376,7 +379,7 @@ impl Tensor {
         }
         Sum { axes, keep, mean, dtype }.apply([self])
     }
-    /// Returns the maximum over `axes`; NaN if an element is NaN. Maxima of integers have no gradient.
+    /// Returns the maximum over `axes`; NaN if an element is NaN. Maxima of integers do not have a gradient.
     pub fn max(&self, axes: &[isize], keep: bool) -> Result<Self> {
         if !self.dtype().is_float() {
             return fold(Fold::Max, self, axes, keep);

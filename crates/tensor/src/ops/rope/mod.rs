@@ -104,7 +104,7 @@ impl Op<3> for Rope {
                    heads of `size` elements. In each of the first `heads` heads, the first R elements are rotated, element i with element `i + \
                    R/2`. The rest is copied.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "cosines", "sines"]);
-        vec![call.required("heads", Kind::Int).required("size", Kind::Int).run(|a| {
+        vec![call.required("heads", AttributeKind::Int).required("size", AttributeKind::Int).run(|a| {
             let [x, cosines, sines] = a.inputs()?;
             rope(x, cosines, sines, a.get("heads")?, a.get("size")?)
         })]
@@ -114,11 +114,11 @@ impl Op<3> for Rope {
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |[b, t, n, half]: [usize; 4], heads, size| {
-            let table = || Input::values(&[t, half], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
-            Sample::new(Self { heads, size }, [Input::normal(&[b, t, n]), table(), table()])
+            let table = || SampleInput::values(&[t, half], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
+            Sample::new(Self { heads, size }, [SampleInput::normal(&[b, t, n]), table(), table()])
         };
-        let angles = || Input::values(&[3, 4], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
-        let far = [Input::uniform(&[2, 3, 24], -3e4, 3e4), angles(), angles()];
+        let angles = || SampleInput::values(&[3, 4], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
+        let far = [SampleInput::uniform(&[2, 3, 24], -3e4, 3e4), angles(), angles()];
         vec![
             Sample::new(Self { heads: 2, size: 8 }, far).extreme().light(),
             sample([2, 5, 32, 4], 3, 8).bench(&[&[8, 1024, 2304], &[1024, 32], &[1024, 32]]),

@@ -8,14 +8,14 @@ pub(super) static KERNEL: Kernel =
     Kernel::new("route", cl_file!("route.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
 /// Maximum number of experts of a router: a row's logits and probabilities are in local memory.
-pub const MOST_EXPERTS: usize = 1024;
+pub const MAX_EXPERTS: usize = 1024;
 
 /// Computes weights `(.., K)` and expert ids `(.., K)` u32 from logits `(.., E)`, the largest logit first, and among equal logits the lowest index
 /// first. A weight is the logit's share of the softmax over all E; with `renormalise`, over the K chosen ones, so that the weights of a token add
 /// up to 1. The softmax is f32. Gradients flow from the weights into the logits.
 ///
 /// # Errors
-/// `Shape` if E is below K, or K is 0; `Unsupported` for more than [`MOST_EXPERTS`]; `DType` if logits are not floats.
+/// `Shape` if E is below K, or K is 0; `Unsupported` for more than [`MAX_EXPERTS`]; `DType` if logits are not floats.
 pub fn route(logits: &Tensor, k: usize, renormalise: bool) -> Result<(Tensor, Tensor)> {
     check_router("route", logits, k)?;
     let [weights, ids] = Route { k, renormalise }.apply([logits])?;
@@ -31,9 +31,9 @@ pub(super) fn check_router(op: &str, logits: &Tensor, k: usize) -> Result<()> {
             logits.shape()
         )));
     }
-    if experts > MOST_EXPERTS {
+    if experts > MAX_EXPERTS {
         return Err(Error::unsupported(format!(
-            "{op}: {experts} experts, at most {MOST_EXPERTS} are supported"
+            "{op}: {experts} experts, at most {MAX_EXPERTS} are supported"
         )));
     }
     Ok(())
@@ -119,7 +119,7 @@ impl MultiOp<1, 2> for Route {
     fn calls() -> Vec<Call> {
         let doc = "Routing of a sparse mixture of experts: logits `(.., E)` → weights `(.., k)` and expert ids `(.., k)`, u32, the largest logit first. A \
                    weight is the logit's share of the softmax over all E, with `renormalise` over the k chosen ones.";
-        let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", Kind::Int);
+        let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", AttributeKind::Int);
         vec![call.default("renormalise", false).results(&["weights", "ids"]).run_all(|a| {
             let (weights, ids) = route(a.inputs::<1>()?[0], a.get("k")?, a.get("renormalise")?)?;
             Ok(vec![weights, ids])
@@ -129,12 +129,13 @@ impl MultiOp<1, 2> for Route {
         vec![("k", self.k.into()), ("renormalise", self.renormalise.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample =
-            |k, renormalise, shape: &[usize]| Sample::new(Self { k, renormalise }, [Input::distinct(shape)]);
-        // Not differentiable: the choice among equal logits changes at an infinitesimal step.
-        let tied = Input::values(&[3, 8], &[1.0, 2.0, 2.0, -1.0, 2.0, 0.5, -0.0], Some(DType::F32));
+        let sample = |k, renormalise, shape: &[usize]| {
+            Sample::new(Self { k, renormalise }, [SampleInput::distinct(shape)])
+        };
+        // Not differentiable: the choice between equal logits changes at an infinitesimal step.
+        let tied = SampleInput::values(&[3, 8], &[1.0, 2.0, 2.0, -1.0, 2.0, 0.5, -0.0], Some(DType::F32));
         let far = |renormalise| {
-            Sample::new(Self { k: 3, renormalise }, [Input::uniform(&[5, 9], -200.0, 200.0)]).extreme()
+            Sample::new(Self { k: 3, renormalise }, [SampleInput::uniform(&[5, 9], -200.0, 200.0)]).extreme()
         };
         vec![
             sample(2, true, &[3, 5, 8]).bench(&[&[4096, 1, 8]]),

@@ -116,7 +116,7 @@ __kernel void route_bwd(__global const T *restrict logits, __global const uint *
         int is_chosen = 0;
         for (uint k = 0; k < K; k++)
           if (id[k] == e) d = LD(dw, k), is_chosen = 1;
-        /* Experts that were not chosen have no part in the renormalized weights; 0 times a value that is not finite is NaN. */
+        /* Experts that were not chosen do not contribute to the renormalized weights; 0 times a value that is not finite is NaN. */
         const float share = RENORM && !is_chosen ? 0.0f : p[e] / sum;
         ST(dlogits, row * E + e, share * (d - mean));
       }

@@ -44,7 +44,7 @@ fn backward(entry: &'static str, y: &Tensor, dy: &Tensor) -> Result<[Option<Tens
 }
 
 /// Builds a sample with rows of large values, in every storage type.
-fn far<O>(op: O, x: Input) -> Sample<O, 1> {
+fn far<O>(op: O, x: SampleInput) -> Sample<O, 1> {
     Sample::new(op, [x]).extreme().step(1e-3).in_order()
 }
 
@@ -74,16 +74,16 @@ impl Op<1> for Softmax {
         vec![call.run(|a| a.inputs::<1>()?[0].softmax(a.get("axis")?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
+        let sample = |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape)]);
         vec![
             sample(&[3, 65]).bench(&[&[16_384, 1024]]),
             sample(&[2, 2, 9]),
             sample(&[1, 304]).light(),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
-            Sample::new(Self, [Input::uniform(&[4, 37], -300.0, 300.0)]).named("large").light(),
-            far(Self, Input::uniform(&[3, 65], -1e4, 1e4)),
-            far(Self, Input::shifted(&[3, 65], -1e4)).named("far from zero"),
+            Sample::new(Self, [SampleInput::uniform(&[4, 37], -300.0, 300.0)]).named("large").light(),
+            far(Self, SampleInput::uniform(&[3, 65], -1e4, 1e4)),
+            far(Self, SampleInput::shifted(&[3, 65], -1e4)).named("far from zero"),
         ]
     }
 }
@@ -122,12 +122,12 @@ impl Op<1> for LogSoftmax {
         vec![call.run(|a| a.inputs::<1>()?[0].log_softmax(a.get("axis")?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
+        let sample = |shape: &[usize]| Sample::new(Self, [SampleInput::normal(shape)]);
         vec![
             sample(&[3, 65]).bench(&[&[16_384, 1024]]),
             sample(&[2, 300]).light(),
-            far(Self, Input::uniform(&[3, 65], -1e4, 1e4)),
-            far(Self, Input::shifted(&[3, 65], -1e4)).named("far from zero"),
+            far(Self, SampleInput::uniform(&[3, 65], -1e4, 1e4)),
+            far(Self, SampleInput::shifted(&[3, 65], -1e4)).named("far from zero"),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
         ]

@@ -84,19 +84,20 @@ impl MultiOp<1, 2> for Sort {
         vec![("descending", self.descending.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let of = |descending, x: Input| Sample::new(Self { descending }, [x]).exact();
+        let of = |descending, x: SampleInput| Sample::new(Self { descending }, [x]).exact();
         // Not differentiable: the order of equal elements changes at an infinitesimal step.
-        let tied = Input::values(&[2, 300], &[1.0, 2.0, 3.0, 3.0, -1.0, 0.0, -0.0, 2.0], Some(DType::F32));
-        let numbers = Input::indices(&[3, 130], 1 << 20);
+        let tied =
+            SampleInput::values(&[2, 300], &[1.0, 2.0, 3.0, 3.0, -1.0, 0.0, -0.0, 2.0], Some(DType::F32));
+        let numbers = SampleInput::indices(&[3, 130], 1 << 20);
         vec![
-            of(false, Input::distinct(&[3, 65])).bench(&[&[64, 50_304]]),
-            of(true, Input::distinct(&[2, 2, 19])),
+            of(false, SampleInput::distinct(&[3, 65])).bench(&[&[64, 50_304]]),
+            of(true, SampleInput::distinct(&[2, 2, 19])),
             of(true, tied).named("tied").light(),
             of(false, numbers).named("integers").light(),
-            of(false, Input::uniform(&[3, 65], -3e38, 3e38)).extreme().light(),
-            of(false, Input::distinct(&[1])).light(),
-            of(false, Input::distinct(&[0, 9])).light(),
-            of(true, Input::distinct(&[2, 0])).light(),
+            of(false, SampleInput::uniform(&[3, 65], -3e38, 3e38)).extreme().light(),
+            of(false, SampleInput::distinct(&[1])).light(),
+            of(false, SampleInput::distinct(&[0, 9])).light(),
+            of(true, SampleInput::distinct(&[2, 0])).light(),
         ]
     }
 }

@@ -62,9 +62,9 @@ impl Op<1> for TopK {
         Array::new([&dims[..dims.len() - 1], &[self.k]].concat(), out)
     }
     fn calls() -> Vec<Call> {
-        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first, and among equal elements the \
-                   lowest index first; a NaN is larger than any number. The gradient of a value flows to its element.";
-        let call = Call::new(Self::NAME, doc).inputs(&["x"]).required("k", Kind::Int);
+        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`. The largest is first. Equal elements are in the \
+                   order of their indices. A NaN is larger than any number. The gradient of a value flows to its element.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).required("k", AttributeKind::Int);
         vec![call.results(&["values", "indices"]).run_all(|a| {
             let (values, indices) = a.inputs::<1>()?[0].topk(a.get("k")?)?;
             Ok(vec![values, indices])
@@ -74,12 +74,15 @@ impl Op<1> for TopK {
         vec![("k", self.k.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |k, shape: &[usize]| Sample::new(Self { k }, [Input::distinct(shape)]).exact();
-        let tied = Input::values(&[2, 700], &[1.0, 2.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
+        let sample = |k, shape: &[usize]| Sample::new(Self { k }, [SampleInput::distinct(shape)]).exact();
+        let tied = SampleInput::values(&[2, 700], &[1.0, 2.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
         vec![
             sample(8, &[3, 65]).bench(&[&[64, 50_304]]),
             Sample::new(Self { k: 8 }, [tied]).exact().light(),
-            Sample::new(Self { k: 8 }, [Input::uniform(&[3, 65], -3e38, 3e38)]).exact().extreme().light(),
+            Sample::new(Self { k: 8 }, [SampleInput::uniform(&[3, 65], -3e38, 3e38)])
+                .exact()
+                .extreme()
+                .light(),
             sample(1, &[1]).light(),
             sample(8, &[0, 9]).light(),
             sample(0, &[2, 3]).light(),

@@ -1,8 +1,8 @@
 //! IQ4_NL: blocks of 32. Element i is `d * NORMAL[q]`. q is the low nibble of `qs[i]` for i < 16, and the high nibble of `qs[i - 16]`
 //! otherwise.
 
-use crate::quant::fit::{self, Table};
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::fit::{self, TableCodes};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::nibbles::put_nibbles;
 use crate::quant::parts::tables::{NORMAL, from_table};
 use netcl_kernel::cl_file;
@@ -27,12 +27,12 @@ pub static IQ4_NL: Format = Format {
     dequantise: |b, y| from_table(&b[QS..], y, f16_at(b, D), &NORMAL),
     quantise: Some(|x, w, b| {
         let mut q = [0; 32];
-        let d = fit::scale(x, w, Table(&NORMAL), fit::to_f16);
-        fit::codes(x, Table(&NORMAL), d, &mut q);
+        let d = fit::scale(x, w, TableCodes(&NORMAL), fit::to_f16);
+        fit::codes(x, TableCodes(&NORMAL), d, &mut q);
         put_f16(b, D, d);
         put_nibbles(&q, &mut b[QS..]);
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: concat!(cl_file!("../parts/normal.cl"), cl_file!("../parts/sixteen.cl"), cl_file!("iq4_nl.cl")),
         units: &[(1, 2), (4, 4)],
         planes: None,

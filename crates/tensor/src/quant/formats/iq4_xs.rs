@@ -1,8 +1,8 @@
 //! IQ4_XS: super-blocks of 8 groups of 32. An element of group g is `(d * (s - 32)) * NORMAL[q]`, with nibbles as in IQ4_NL. The low four
 //! bits of s are nibble g % 2 of `scales_l[g / 2]`, and the upper two are the bits of `scales_h`, a little-endian number, from bit 2g on.
 
-use crate::quant::fit::Table;
-use crate::quant::format::{Format, Kernels, f16_at, put_f16, u16_at};
+use crate::quant::fit::TableCodes;
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16, u16_at};
 use crate::quant::parts::nibbles::put_nibbles;
 use crate::quant::parts::tables::{NORMAL, from_table};
 use crate::quant::super_block::symmetric;
@@ -38,7 +38,7 @@ pub static IQ4_XS: Format = Format {
         }
     },
     quantise: Some(|x, w, b| {
-        let fitted = symmetric::<32, _>(x, w, Table(&NORMAL), [-32.0, 31.0]);
+        let fitted = symmetric::<32, _>(x, w, TableCodes(&NORMAL), [-32.0, 31.0]);
         b.fill(0);
         put_f16(b, D, fitted.d);
         let mut high = 0;
@@ -50,7 +50,7 @@ pub static IQ4_XS: Format = Format {
         }
         b[SCALES_H..SCALES_L].copy_from_slice(&high.to_le_bytes());
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: concat!(cl_file!("../parts/normal.cl"), cl_file!("../parts/sixteen.cl"), cl_file!("iq4_xs.cl")),
         units: &[(2, 2), (4, 1), (32, 4)],
         planes: None,

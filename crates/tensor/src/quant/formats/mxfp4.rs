@@ -1,8 +1,8 @@
 //! MXFP4 (OCP Microscaling Formats 1.0): blocks of 32. Element i is `2^(e - 128) * E2M1[q]`, with nibbles as in IQ4_NL. The table has twice
 //! the values.
 
-use crate::quant::fit::{self, Table};
-use crate::quant::format::{Format, Kernels};
+use crate::quant::fit::{self, TableCodes};
+use crate::quant::format::{Format, FormatKernels};
 use crate::quant::parts::tables::{E2M1, E2M1_ASCENDING, floats, from_table, least};
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
@@ -29,10 +29,10 @@ pub static MXFP4: Format = Format {
         // 12 * e8m0(e) is the largest value. Tries the exponent of peak / 12 and its neighbors.
         let near = (i32::from(exponent(peak / 12.0)) + 1).clamp(0, 254);
         let range = (near - 2).max(0) as u8..=(near + 2).min(254) as u8;
-        b[E] = least(range, |e| fit::error(x, w, Table(&E2M1_ASCENDING), e8m0(e)));
+        b[E] = least(range, |e| fit::error(x, w, TableCodes(&E2M1_ASCENDING), e8m0(e)));
         floats(x, e8m0(b[E]), &mut b[QS..]);
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: concat!(cl_file!("../parts/e2m1.cl"), cl_file!("../parts/sixteen.cl"), cl_file!("mxfp4.cl")),
         units: &[(1, 1), (4, 4)],
         planes: None,

@@ -1,7 +1,7 @@
 //! NVFP4: blocks of 4 groups of 16. An element of group g is `(s[g] / 2) * E2M1[q]`, where s is an unsigned E4M3 float. For element i of a
 //! group, q is the low nibble of its `qs[i]` for i < 8, and the high nibble of `qs[i - 8]` otherwise.
 
-use crate::quant::fit::{self, Table};
+use crate::quant::fit::{self, TableCodes};
 use crate::quant::format::Format;
 use crate::quant::parts::tables::{E2M1, E2M1_ASCENDING, floats, from_table, least};
 use std::mem::offset_of;
@@ -29,11 +29,11 @@ pub static NVFP4: Format = Format {
     },
     quantise: Some(|x, w, b| {
         for (g, (x, w)) in x.chunks_exact(16).zip(w.chunks_exact(16)).enumerate() {
-            let scale = fit::scale(x, w, Table(&E2M1_ASCENDING), |d| d).abs();
+            let scale = fit::scale(x, w, TableCodes(&E2M1_ASCENDING), |d| d).abs();
             let above = (0..E4M3_END).find(|s| e4m3(*s) >= scale).unwrap_or(E4M3_END - 1);
             // A step of eight codes doubles the scale.
             let range = above.saturating_sub(12)..=(above + 12).min(E4M3_END - 1);
-            b[S + g] = least(range, |s| fit::error(x, w, Table(&E2M1_ASCENDING), e4m3(s)));
+            b[S + g] = least(range, |s| fit::error(x, w, TableCodes(&E2M1_ASCENDING), e4m3(s)));
             floats(x, e4m3(b[S + g]), &mut b[QS + 8 * g..QS + 8 * (g + 1)]);
         }
     }),

@@ -1,6 +1,6 @@
 //! Q2_0: blocks of 64. Element i is `d * (q - 1)`, where q is the two bits of `qs[i / 4]` from `2 * (i % 4)` on.
 
-use crate::quant::fit::{self, Linear};
+use crate::quant::fit::{self, LinearCodes};
 use crate::quant::format::{Format, f16_at, put_f16};
 use std::mem::offset_of;
 
@@ -27,7 +27,7 @@ pub static Q2_0: Format = Format {
         }
     },
     quantise: Some(|x, w, b| {
-        let (codes, mut q) = (Linear { low: -1.0, high: 2.0 }, [0; 64]);
+        let (codes, mut q) = (LinearCodes { low: -1.0, high: 2.0 }, [0; 64]);
         let d = fit::scale(x, w, codes, fit::to_f16);
         fit::codes(x, codes, d, &mut q);
         b.fill(0);

@@ -1,7 +1,7 @@
 //! Q2_K: super-blocks of 16 groups of 16. Element i of group g is `(d * s) * q - (dmin * m)`. `s` is the low and `m` the high nibble of
 //! `scales[g]`, and q is the two bits of `qs[32 * (g / 8) + 16 * (g % 2) + i]` from bit `2 * (g / 2 % 4)` on.
 
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::two_bits::two_bits;
 use crate::quant::super_block::affine;
 use netcl_kernel::cl_file;
@@ -48,5 +48,9 @@ pub static Q2_K: Format = Format {
             b[QS + at..].iter_mut().zip(q).for_each(|(b, q)| *b |= q << shift);
         }
     }),
-    kernels: Some(Kernels { text: cl_file!("q2_k.cl"), units: &[(16, 1), (16, 4), (2, 2)], planes: None }),
+    kernels: Some(FormatKernels {
+        text: cl_file!("q2_k.cl"),
+        units: &[(16, 1), (16, 4), (2, 2)],
+        planes: None,
+    }),
 };

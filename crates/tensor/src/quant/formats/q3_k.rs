@@ -4,8 +4,8 @@
 //! The low four bits of s are a nibble of `scales[g % 8]` (the low one for g < 8). The upper two are the bits of `scales[8 + g % 4]` from
 //! bit `2 * (g / 4)` on.
 
-use crate::quant::fit::Linear;
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::fit::LinearCodes;
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::two_bits::two_bits;
 use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
@@ -45,7 +45,7 @@ pub static Q3_K: Format = Format {
         }
     },
     quantise: Some(|x, w, b| {
-        let fitted = symmetric::<16, _>(x, w, Linear { low: -4.0, high: 3.0 }, [-32.0, 31.0]);
+        let fitted = symmetric::<16, _>(x, w, LinearCodes { low: -4.0, high: 3.0 }, [-32.0, 31.0]);
         b.fill(0);
         put_f16(b, D, fitted.d);
         for (g, q) in fitted.q.chunks_exact(16).enumerate() {
@@ -59,5 +59,9 @@ pub static Q3_K: Format = Format {
             }
         }
     }),
-    kernels: Some(Kernels { text: cl_file!("q3_k.cl"), units: &[(24, 4), (12, 1), (1, 2)], planes: None }),
+    kernels: Some(FormatKernels {
+        text: cl_file!("q3_k.cl"),
+        units: &[(24, 4), (12, 1), (1, 2)],
+        planes: None,
+    }),
 };

@@ -1,7 +1,7 @@
 //! Q4_1: blocks of 32. Element i is `d * q + m`. q is the low nibble of `qs[i]` for i < 16, and the high nibble of `qs[i - 16]` otherwise.
 
 use crate::quant::fit;
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::nibbles::{nibbles, put_nibbles};
 use crate::quant::pieces;
 use netcl_kernel::cl_file;
@@ -37,7 +37,7 @@ pub static Q4_1: Format = Format {
         put_f16(b, M, m);
         put_nibbles(&q, &mut b[QS..]);
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: cl_file!("q4_1.cl"),
         units: &[(2, 2), (4, 4)],
         planes: Some(|bytes, k, each| pieces::blocks_of_32(bytes, 4, false, k, each)),

@@ -1,7 +1,7 @@
 //! Q4_K: super-blocks of 8 groups of 32. Element i of group g is `(d * s) * q - (dmin * m)`, where q is a nibble of `qs[32 * (g / 2) + i]`,
 //! the low one for even g. parts/six_bits.rs describes s and m.
 
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::six_bits::{put_six_bits, six_bits};
 use crate::quant::pieces;
 use crate::quant::super_block::affine;
@@ -48,7 +48,7 @@ pub static Q4_K: Format = Format {
             b[QS + 32 * (g / 2)..].iter_mut().zip(q).for_each(|(b, q)| *b |= q << (4 * (g % 2)));
         }
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: concat!(cl_file!("../parts/six_bits.cl"), cl_file!("q4_k.cl")),
         units: &[(2, 2), (12, 1), (32, 4)],
         planes: Some(|bytes, k, each| pieces::super_blocks(bytes, QS, None, k, each)),

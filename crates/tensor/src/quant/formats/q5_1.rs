@@ -2,7 +2,7 @@
 //! `qs[i - 16]` otherwise. The fifth bit is bit i of `qh`, a little-endian number.
 
 use crate::quant::fit;
-use crate::quant::format::{Format, Kernels, f16_at, put_f16, u32_at};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16, u32_at};
 use crate::quant::parts::nibbles::{fives, put_fives};
 use crate::quant::pieces;
 use netcl_kernel::cl_file;
@@ -40,7 +40,7 @@ pub static Q5_1: Format = Format {
         put_f16(b, M, m);
         put_fives(&q, &mut b[QH..]);
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: concat!(cl_file!("../parts/fifth_bits.cl"), cl_file!("q5_1.cl")),
         units: &[(2, 2), (5, 4)],
         planes: Some(|bytes, k, each| pieces::blocks_of_32(bytes, 4, true, k, each)),

@@ -1,7 +1,7 @@
 //! Q5_K: super-blocks of 8 groups of 32. Element i of group g is `(d * s) * q - (dmin * m)`. The low four bits of q are a nibble of `qs[32
 //! * (g / 2) + i]`, the low one for even g, and the fifth is bit g of `qh[i]`. parts/six_bits.rs describes s and m.
 
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::six_bits::{put_six_bits, six_bits};
 use crate::quant::pieces;
 use crate::quant::super_block::affine;
@@ -54,7 +54,7 @@ pub static Q5_K: Format = Format {
             }
         }
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: concat!(cl_file!("../parts/six_bits.cl"), cl_file!("q5_k.cl")),
         units: &[(2, 2), (12, 1), (40, 4)],
         planes: Some(|bytes, k, each| pieces::super_blocks(bytes, QS, Some(QH), k, each)),

@@ -2,8 +2,8 @@
 //! / 8`, `r = g / 2 % 4` and `l = 16 * (g % 2) + i`. The low four bits of q are a nibble of `ql[64 * h + 32 * (r % 2) + l]`, the low one
 //! for r < 2. The upper two are the bits of `qh[32 * h + l]` from bit `2 * r` on.
 
-use crate::quant::fit::Linear;
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::fit::LinearCodes;
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::pieces::Piece;
 use crate::quant::super_block::symmetric;
 use netcl_kernel::cl_file;
@@ -41,7 +41,7 @@ pub static Q6_K: Format = Format {
         }
     },
     quantise: Some(|x, w, b| {
-        let fitted = symmetric::<16, _>(x, w, Linear { low: -32.0, high: 31.0 }, [-128.0, 127.0]);
+        let fitted = symmetric::<16, _>(x, w, LinearCodes { low: -32.0, high: 31.0 }, [-128.0, 127.0]);
         b.fill(0);
         put_f16(b, D, fitted.d);
         for (g, q) in fitted.q.chunks_exact(16).enumerate() {
@@ -53,7 +53,7 @@ pub static Q6_K: Format = Format {
             }
         }
     }),
-    kernels: Some(Kernels {
+    kernels: Some(FormatKernels {
         text: cl_file!("q6_k.cl"),
         units: &[(48, 4), (16, 1), (1, 2)],
         planes: Some(pieces),

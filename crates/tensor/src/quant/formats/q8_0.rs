@@ -1,6 +1,6 @@
 //! Q8_0: blocks of 32. Element i is `d * q`, where q is the signed byte `qs[i]`.
 
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::bytes::{bytes, q8};
 use crate::quant::pieces::Piece;
 use netcl_kernel::cl_file;
@@ -27,7 +27,11 @@ pub static Q8_0: Format = Format {
         let d = q8(x, w, &mut b[QS..]);
         put_f16(b, D, d);
     }),
-    kernels: Some(Kernels { text: cl_file!("q8_0.cl"), units: &[(1, 2), (8, 4)], planes: Some(pieces) }),
+    kernels: Some(FormatKernels {
+        text: cl_file!("q8_0.cl"),
+        units: &[(1, 2), (8, 4)],
+        planes: Some(pieces),
+    }),
 };
 
 /// Lists the planes of a row of `k` elements: bytes of the first halves of all groups, bytes of the second halves, scales.

@@ -1,6 +1,6 @@
 //! Q8_K: super-blocks of 256. Element i is `d * q`, where q is the signed byte `qs[i]`; `bsums[i]` is the sum of 16 of them.
 
-use crate::quant::fit::{self, Linear};
+use crate::quant::fit::{self, LinearCodes};
 use crate::quant::format::{Format, u32_at};
 use std::mem::offset_of;
 
@@ -27,7 +27,7 @@ pub static Q8_K: Format = Format {
         y.iter_mut().zip(&b[QS..BSUMS]).for_each(|(y, q)| *y = d * f32::from(*q as i8));
     },
     quantise: Some(|x, w, b| {
-        let (codes, mut q) = (Linear { low: -127.0, high: 127.0 }, [0; 256]);
+        let (codes, mut q) = (LinearCodes { low: -127.0, high: 127.0 }, [0; 256]);
         let d = fit::scale(x, w, codes, |d| d);
         fit::codes(x, codes, d, &mut q);
         b[D..QS].copy_from_slice(&d.to_le_bytes());

@@ -1,7 +1,7 @@
 //! TQ2_0: blocks of 256 elements that are -1, 0 or 1 times `d`. Element i is `d * (q - 1)`, where q is the two bits of `qs[32 * (i / 128) +
 //! i % 32]` from `2 * (i / 32 % 4)` on.
 
-use crate::quant::format::{Format, Kernels, f16_at, put_f16};
+use crate::quant::format::{Format, FormatKernels, f16_at, put_f16};
 use crate::quant::parts::ternary::digits;
 use netcl_kernel::cl_file;
 use std::mem::offset_of;
@@ -38,5 +38,5 @@ pub static TQ2_0: Format = Format {
             b[QS + 32 * (g / 4)..].iter_mut().zip(q).for_each(|(b, q)| *b |= q << (2 * (g % 4)));
         }
     }),
-    kernels: Some(Kernels { text: cl_file!("tq2_0.cl"), units: &[(16, 4), (1, 2)], planes: None }),
+    kernels: Some(FormatKernels { text: cl_file!("tq2_0.cl"), units: &[(16, 4), (1, 2)], planes: None }),
 };

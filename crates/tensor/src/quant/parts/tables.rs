@@ -1,7 +1,7 @@
 //! Nibbles that index a table of 16 values, which are denser around zero.
 
 use super::nibbles::put_nibbles;
-use crate::quant::fit::{self, Codes, Table};
+use crate::quant::fit::{self, Codes, TableCodes};
 
 /// Approximate quantiles of a normal distribution.
 pub static NORMAL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -22,7 +22,7 @@ pub fn from_table(qs: &[u8], y: &mut [f32], d: f32, table: &[i8; 16]) {
 /// Quantizes elements to nibbles of E2M1 in units of `d`, which must be nonnegative.
 pub fn floats(x: &[f32], d: f32, qs: &mut [u8]) {
     let mut q = [0; 32];
-    let codes = Table(&E2M1_ASCENDING);
+    let codes = TableCodes(&E2M1_ASCENDING);
     fit::codes(x, codes, d, &mut q);
     for q in &mut q[..x.len()] {
         let value = codes.value(*q) as i8;

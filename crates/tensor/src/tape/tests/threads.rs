@@ -102,7 +102,7 @@ fn two_threads_do_not_walk_the_same_nodes() {
     }
 }
 
-/// Tensors created by a capture have no contents yet: other threads may not use them.
+/// Tensors created by a capture do not have contents yet: other threads may not use them.
 #[test]
 fn buffers_of_another_threads_capture_are_refused() {
     let device = test_device().unwrap();

@@ -189,7 +189,7 @@ pub(super) fn plain(
 
 /// The data of a training step, in host memory.
 #[derive(Debug, PartialEq)]
-pub(super) struct Batch {
+pub(super) struct ImageBatch {
     /// Number of its epoch, and its number within the epoch.
     pub at: (u64, u64),
     /// `(N, H, W, C)` in the storage type.
@@ -221,7 +221,7 @@ impl<'a> Batches<'a> {
         self.config.steps_of_epoch(self.images.len())
     }
     /// Returns the batches from step `done` on, computed on demand.
-    pub fn from(self, done: u64) -> impl Iterator<Item = Result<Batch>> + use<'a> {
+    pub fn from(self, done: u64) -> impl Iterator<Item = Result<ImageBatch>> + use<'a> {
         let (first, within) = (done / self.of_epoch().max(1), done % self.of_epoch().max(1));
         let epochs = first..self.config.epochs;
         let batches = move |epoch| {
@@ -245,14 +245,14 @@ impl<'a> Batches<'a> {
         epochs.flat_map(batches)
     }
 
-    fn one(&self, at: (u64, u64), step: u64, picked: &[usize]) -> Result<Batch> {
+    fn one(&self, at: (u64, u64), step: u64, picked: &[usize]) -> Result<ImageBatch> {
         let Self { config, scaling, images, threads, .. } = self;
         let bytes: Vec<&[u8]> = picked.iter().map(|i| images.image(*i)).collect();
         let labels: Vec<u32> = picked.iter().map(|i| images.labels[*i]).collect();
         let place = |i: usize| place(config, at.0, picked[i]);
         let images = scaling.encoded(config.dtype, images.size, &bytes, place, *threads)?;
         let mixed = mixed(config, step).map(|share| (labels.iter().rev().copied().collect(), share));
-        Ok(Batch { at, images, labels, mixed })
+        Ok(ImageBatch { at, images, labels, mixed })
     }
 }
 
@@ -325,12 +325,12 @@ mod tests {
                 threads,
                 rows: None,
             };
-            let alone: Vec<Batch> = of(1).from(0).map(Result::unwrap).collect();
+            let alone: Vec<ImageBatch> = of(1).from(0).map(Result::unwrap).collect();
             assert_eq!(alone.iter().map(|b| b.at).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
             let shared = crate::data::ahead(of(3).from(0), 2, |all| all.collect::<Result<Vec<_>>>()).unwrap();
             assert!(alone == shared, "{dtype}");
             for done in 0..=4 {
-                let rest: Vec<Batch> = of(1).from(done).map(Result::unwrap).collect();
+                let rest: Vec<ImageBatch> = of(1).from(done).map(Result::unwrap).collect();
                 assert!(rest == alone[done as usize..], "from step {done}");
             }
         }

@@ -1,7 +1,7 @@
 //! The content of a classifier's checkpoints: weights with running statistics, the optimizer's state, description and images.
 
 use super::record::ImageRecord;
-use super::task::Images;
+use super::task::ImageTraining;
 use super::{DESCRIPTION, Description, Epoch};
 use crate::train::training::Training;
 use netcl_device::{Error, Result};
@@ -14,7 +14,7 @@ const IMAGES_FILE: &str = "images.json";
 const LOSSES: &str = "epoch_losses";
 const ELAPSED: &str = "elapsed";
 
-impl Images<'_> {
+impl ImageTraining<'_> {
     /// Returns the additional files of a checkpoint.
     pub(super) fn checkpoint_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let record = serde_json::to_vec_pretty(&self.record)

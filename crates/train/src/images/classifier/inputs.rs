@@ -1,7 +1,7 @@
 //! Batches on the device: a ring of buffers that the copy queue fills while the device computes, and the buffer from which a captured step reads its
 //! batch.
 
-use super::batches::Batch;
+use super::batches::ImageBatch;
 use netcl_device::Buffer;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
@@ -10,7 +10,7 @@ const SLOTS: usize = 3;
 
 /// The inputs of a step.
 #[derive(Clone)]
-pub(super) struct Inputs {
+pub(super) struct ImageInputs {
     /// `(N, C, H, W)`, with channels adjacent in memory.
     pub images: Tensor,
     /// `(N)`.
@@ -19,7 +19,7 @@ pub(super) struct Inputs {
     pub mixed: Option<(Tensor, Tensor)>,
 }
 
-impl Inputs {
+impl ImageInputs {
     /// Creates zeros of this shape.
     pub fn new(device: &Device, dtype: DType, [n, c, h, w]: [usize; 4], mixed: bool) -> Result<Self> {
         let zeros = vec![0u32; n];
@@ -39,7 +39,7 @@ impl Inputs {
 pub(super) struct Ring {
     device: Device,
     /// The buffers of the ring, followed by the one from which a captured step reads its batch.
-    slots: Vec<Inputs>,
+    slots: Vec<ImageInputs>,
     next: usize,
 }
 
@@ -55,14 +55,14 @@ impl Ring {
     pub fn resize(&mut self, dtype: DType, images: [usize; 4], mixed: bool) -> Result<()> {
         let _tag = self.device.tag("inputs");
         self.slots.clear();
-        let make = || Inputs::new(&self.device, dtype, images, mixed);
+        let make = || ImageInputs::new(&self.device, dtype, images, mixed);
         self.slots = (0..=SLOTS).map(|_| make()).collect::<Result<_>>()?;
         self.device.finish()
     }
 
     /// Enqueues the upload of a batch; commands enqueued later see it. `fixed` selects the buffer that a captured step reads. The caller has waited
     /// for the step before the last.
-    pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<Inputs> {
+    pub fn send(&mut self, batch: &ImageBatch, fixed: bool) -> Result<ImageInputs> {
         let slot = &self.slots[self.next];
         self.next = (self.next + 1) % SLOTS;
         let (mut others, mut share) = (&[][..], [0; 4]);
@@ -71,7 +71,7 @@ impl Ring {
         }
         let data: [&[u8]; 4] = [&batch.images, bytemuck::cast_slice(&batch.labels), others, &share];
         for (buffer, bytes) in slot.buffers().zip(data) {
-            self.device.upload_beside(buffer, 0, bytes)?;
+            self.device.upload_overlapped(buffer, 0, bytes)?;
         }
         if !fixed {
             return Ok(slot.clone());

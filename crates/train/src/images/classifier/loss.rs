@@ -1,7 +1,7 @@
 //! The loss of a batch.
 
 use super::batches::mix;
-use super::inputs::Inputs;
+use super::inputs::ImageInputs;
 use super::{Classifier, ClassifierConfig};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::{Result, Tensor};
@@ -10,7 +10,11 @@ use netcl_tensor::{Result, Tensor};
 ///
 /// # Errors
 /// Those of the operations.
-pub(super) fn loss(classifier: &Classifier, config: &ClassifierConfig, inputs: &Inputs) -> Result<Tensor> {
+pub(super) fn loss(
+    classifier: &Classifier,
+    config: &ClassifierConfig,
+    inputs: &ImageInputs,
+) -> Result<Tensor> {
     let label_smoothing = config.label_smoothing as f32;
     let of = |logits: &Tensor, labels: &Tensor| {
         cross_entropy(logits, labels, CrossEntropy { label_smoothing, ..CrossEntropy::default() })

@@ -1,10 +1,10 @@
 //! Image classifiers: their training, and the run folder from which one is loaded.
 
-mod among;
 mod batches;
 mod checkpoint;
 mod config;
 mod diagnostics;
+mod distributed;
 mod graph;
 mod inputs;
 mod loss;
@@ -24,13 +24,13 @@ mod watch;
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
 pub use diagnostics::Diagnostics;
-pub use outcome::{Epoch, Next, Outcome};
+pub use outcome::{ClassifierOutcome, Epoch, Next};
 pub use pictures::Picture;
-pub use ranks::{Failed, Rank, train_among};
+pub use ranks::{Failed, Rank, train_distributed};
 pub use resume::resume_rules;
 pub use settings::SETTINGS;
 pub use train::{resume, train};
-pub use watch::Progress;
+pub use watch::TrainingProgress;
 
 use super::data;
 use netcl_device::{Error, Result, files};

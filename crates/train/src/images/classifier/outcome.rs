@@ -48,7 +48,7 @@ impl Record for Epoch {
 
 /// How training ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ClassifierOutcome {
     /// Every epoch, including those of earlier sessions.
     pub epochs: Vec<Epoch>,
     /// Optimizer steps done.

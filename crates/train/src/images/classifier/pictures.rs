@@ -6,7 +6,7 @@ use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use netcl_device::{Error, Result};
 
 /// Maximum number of test images shown of each kind: correct and wrong ones.
-const SHOWN: usize = 12;
+const MAX_SHOWN_IMAGES: usize = 12;
 /// Maximum number of kernels shown.
 const KERNELS: usize = 64;
 
@@ -63,14 +63,14 @@ impl Classifier {
     pub fn examples(&self, images: &Images, looked_at: usize) -> Result<Vec<Picture>> {
         let mut found = [Vec::new(), Vec::new()];
         for i in 0..images.len().min(looked_at) {
-            if found.iter().all(|kind| kind.len() >= SHOWN) {
+            if found.iter().all(|kind| kind.len() >= MAX_SHOWN_IMAGES) {
                 break;
             }
             let Some(best) = self.classify(images.image(i))?.into_iter().next() else { break };
             let class = &self.about.classes[images.labels[i] as usize];
             let right = best.class == *class;
             let kind = &mut found[usize::from(right)];
-            if kind.len() < SHOWN {
+            if kind.len() < MAX_SHOWN_IMAGES {
                 let share = 100.0 * best.confidence;
                 let text = match right {
                     true => format!("{class}, {share:.0} %"),

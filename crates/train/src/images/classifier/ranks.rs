@@ -1,12 +1,12 @@
 //! One of several ranks that train a classifier, from start to end.
 
 use super::super::data::Dataset;
-use super::among::start;
+use super::distributed::start;
 use super::outcome::Next;
-use super::task::Images;
+use super::task::ImageTraining;
 use super::train::{go, opened, reopened};
-use super::watch::Watcher;
-use super::{ClassifierConfig, Diagnostics, Outcome, Progress};
+use super::watch::TrainingWatcher;
+use super::{ClassifierConfig, ClassifierOutcome, Diagnostics, TrainingProgress};
 use crate::run::{Claim, RunFolder};
 use crate::train::Shares;
 use crate::train::training::{Run, Task, agree};
@@ -35,18 +35,18 @@ pub type Rank<'a> = (&'a Group, &'a Device, Option<&'a Shares>);
 /// # Errors
 /// Those of [`train`](super::train) and [`resume`](super::resume); `Format` if the ranks do not agree about the run, have fewer images than ranks, or
 /// invalid shares ([`Shares::check`]); `Memory`, on every rank, if together they lack memory for a step.
-pub fn train_among(
+pub fn train_distributed(
     rank: Rank<'_>,
     config: &ClassifierConfig,
     images: &Dataset,
     (claim, path, resume): (Option<Claim>, &Path, bool),
     diagnostics: &Diagnostics,
-    watch: &mut dyn FnMut(Progress<'_>) -> Next,
-) -> std::result::Result<Outcome, Failed> {
+    watch: &mut dyn FnMut(TrainingProgress<'_>) -> Next,
+) -> std::result::Result<ClassifierOutcome, Failed> {
     let shared = |error| Failed { error, shared: true };
     let config = rank.0.all_succeed(config.clone().with_absolute_paths()).map_err(shared)?;
     let mut run = begun(rank, &config, images, (claim, path, resume), diagnostics).map_err(shared)?;
-    let ended = go(&mut run, &mut Watcher::new(watch));
+    let ended = go(&mut run, &mut TrainingWatcher::new(watch));
     let together = run.training.ranks.failed_together;
     let outcome = ended.and_then(|ended| ended.outcome(run));
     outcome.map_err(|error| Failed { error, shared: together })
@@ -59,9 +59,9 @@ fn begun<'a>(
     images: &'a Dataset,
     (claim, path, resume): (Option<Claim>, &Path, bool),
     diagnostics: &Diagnostics,
-) -> Result<Run<Images<'a>>> {
+) -> Result<Run<ImageTraining<'a>>> {
     let parallel = start((group, device), (config, images.train.len()), division)?;
-    let made = Images::run(device, config, images, (diagnostics, path), Some(&parallel));
+    let made = ImageTraining::run(device, config, images, (diagnostics, path), Some(&parallel));
     let mut run = group.all_succeed(made)?;
     let restored = match resume {
         true => reopened(&mut run, path).map(Some),

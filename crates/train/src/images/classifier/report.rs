@@ -1,6 +1,6 @@
 //! `report.html` of a classifier: one page without scripts.
 
-use super::outcome::{Epoch, Outcome};
+use super::outcome::{ClassifierOutcome, Epoch};
 use super::{ClassifierConfig, Description, Picture};
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ pub(super) fn html(
     title: &str,
     config: &ClassifierConfig,
     about: &Description,
-    outcome: &Outcome,
+    outcome: &ClassifierOutcome,
     [examples, kernels]: &[Vec<Picture>; 2],
 ) -> String {
     let accuracy = headline(&outcome.epochs);
@@ -73,7 +73,7 @@ pub(super) fn html(
 }
 
 /// Returns the times of each rank; empty for a run of one device.
-fn ranks(outcome: &Outcome) -> String {
+fn ranks(outcome: &ClassifierOutcome) -> String {
     if outcome.ranks.is_empty() {
         return String::new();
     }
@@ -85,7 +85,7 @@ fn ranks(outcome: &Outcome) -> String {
 }
 
 /// Returns the confusion matrix of the test images; empty without a test.
-fn confusion(about: &Description, outcome: &Outcome) -> String {
+fn confusion(about: &Description, outcome: &ClassifierOutcome) -> String {
     if outcome.confusion.is_empty() {
         return String::new();
     }

@@ -2,7 +2,7 @@
 
 use super::config::own_key;
 use super::{ClassifierConfig, SETTINGS};
-use crate::config::{self, Change, Changes, Differences, Task, rate_change};
+use crate::config::{self, Change, Changes, Differences, TaskKind, rate_change};
 use crate::schedule::{LearningRate, Schedule};
 use netcl_device::{Error, Result};
 
@@ -10,7 +10,7 @@ use netcl_device::{Error, Result};
 pub fn resume_rules() -> Vec<(&'static str, Change)> {
     let all = SETTINGS.iter().chain(config::SETTINGS);
     let mut rules: Vec<_> =
-        all.filter_map(|row| Some((own_key(row.name), row.resume(Task::Images)?))).collect();
+        all.filter_map(|row| Some((own_key(row.name), row.resume(TaskKind::Images)?))).collect();
     rules.sort_by_key(|(_, change)| Change::ALL.iter().position(|other| other == change));
     rules
 }

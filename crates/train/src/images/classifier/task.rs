@@ -1,13 +1,13 @@
 //! Training on images: shuffled batches, the classification loss, a test after every epoch.
 
 use super::super::data::{Dataset, Images as ImageSet};
-use super::among::{Whole, ask, shares};
-use super::batches::{Batch, Batches, Scaling};
-use super::inputs::{Inputs, Ring};
+use super::batches::{Batches, ImageBatch, Scaling};
+use super::distributed::{Whole, ask, shares};
+use super::inputs::{ImageInputs, Ring};
 use super::loss::loss;
 use super::outcome::{Epoch, Next};
 use super::record::ImageRecord;
-use super::watch::{Progress, Watcher};
+use super::watch::{TrainingProgress, TrainingWatcher};
 use super::{Classifier, ClassifierConfig, Description, Diagnostics};
 use crate::data::{Position, ahead};
 use crate::optim::{AdamW, Optimizer, ParamGroup};
@@ -33,7 +33,7 @@ const PREFETCH: usize = 3;
 const THREADS: usize = 8;
 
 /// A network in training, and its images.
-pub(super) struct Images<'a> {
+pub(super) struct ImageTraining<'a> {
     pub config: &'a ClassifierConfig,
     pub data: &'a Dataset,
     pub record: ImageRecord,
@@ -55,7 +55,7 @@ pub(super) struct Images<'a> {
 }
 
 /// The source of batches.
-pub(super) struct Source<'a> {
+pub(super) struct ImageBatchSource<'a> {
     config: &'a ClassifierConfig,
     images: &'a ImageSet,
     scaling: Scaling,
@@ -64,7 +64,7 @@ pub(super) struct Source<'a> {
     from: u64,
 }
 
-impl<'a> Images<'a> {
+impl<'a> ImageTraining<'a> {
     /// Prepares a run with whole batches, or as one of several ranks; does not open its folder.
     ///
     /// # Errors
@@ -136,8 +136,11 @@ impl<'a> Images<'a> {
     }
 
     /// Reports that training starts.
-    pub fn tell_start(&self, training: &Training<Epoch>, watch: &mut Watcher<'_>) {
-        watch.tell(Progress::Started { from_step: training.progress.step, steps: training.progress.steps });
+    pub fn tell_start(&self, training: &Training<Epoch>, watch: &mut TrainingWatcher<'_>) {
+        watch.tell(TrainingProgress::Started {
+            from_step: training.progress.step,
+            steps: training.progress.steps,
+        });
     }
 
     /// Tests after an epoch, records the result, and keeps the weights; returns whether they are the best so far.
@@ -169,8 +172,8 @@ impl<'a> Images<'a> {
     }
 }
 
-impl Objective for Images<'_> {
-    type Inputs = Inputs;
+impl Objective for ImageTraining<'_> {
+    type Inputs = ImageInputs;
 
     fn micros(&self) -> u32 {
         1
@@ -180,13 +183,13 @@ impl Objective for Images<'_> {
         &self.classifier.params
     }
 
-    fn loss(&self, inputs: &Inputs, _: usize) -> Result<Tensor> {
+    fn loss(&self, inputs: &ImageInputs, _: usize) -> Result<Tensor> {
         loss(&self.classifier, self.config, inputs)
     }
 
-    fn one_row(&self, _: &Inputs) -> Result<Inputs> {
+    fn one_row(&self, _: &ImageInputs) -> Result<ImageInputs> {
         let [c, h, w] = self.classifier.about.size;
-        Inputs::new(&self.classifier.device, self.config.dtype, [1, c, h, w], self.config.mixup > 0.0)
+        ImageInputs::new(&self.classifier.device, self.config.dtype, [1, c, h, w], self.config.mixup > 0.0)
     }
 
     fn buffers(&self) -> Vec<Tensor> {
@@ -194,21 +197,21 @@ impl Objective for Images<'_> {
     }
 }
 
-impl<'a> Task for Images<'a> {
-    type Batch = Batch;
-    type Source = Source<'a>;
-    type Feed = IntoIter<Result<Batch>>;
+impl<'a> Task for ImageTraining<'a> {
+    type Batch = ImageBatch;
+    type Source = ImageBatchSource<'a>;
+    type Feed = IntoIter<Result<ImageBatch>>;
     /// The results of a step are added to those of its epoch.
     type Metrics = ();
     type Record = Epoch;
-    type Watch<'w> = Watcher<'w>;
+    type Watch<'w> = TrainingWatcher<'w>;
 
     const PLANS_AHEAD: bool = false;
     const PROFILED: Range<u64> = 0..0;
     const NAMES_RANK: bool = false;
     const WATCHED: bool = false;
 
-    fn source(&self, training: &Training<Epoch>) -> Source<'a> {
+    fn source(&self, training: &Training<Epoch>) -> ImageBatchSource<'a> {
         let capabilities = training.device.capabilities();
         let threads = if capabilities.is_cpu() || capabilities.simulated {
             1
@@ -217,25 +220,25 @@ impl<'a> Task for Images<'a> {
         };
         let rows = training.ranks.parallel.as_ref().map(|parallel| self.whole.places(parallel.rows()));
         let (config, images, scaling) = (self.config, &self.data.train, self.classifier.scaling.clone());
-        Source { config, images, scaling, threads, rows, from: training.progress.step }
+        ImageBatchSource { config, images, scaling, threads, rows, from: training.progress.step }
     }
 
-    fn ahead<O>(source: Source<'a>, work: impl FnOnce(&mut Self::Feed) -> Result<O>) -> Result<O> {
-        let Source { config, images, ref scaling, threads, rows, from } = source;
+    fn ahead<O>(source: ImageBatchSource<'a>, work: impl FnOnce(&mut Self::Feed) -> Result<O>) -> Result<O> {
+        let ImageBatchSource { config, images, ref scaling, threads, rows, from } = source;
         ahead(Batches { config, scaling, images, threads, rows }.from(from), PREFETCH, work)
     }
 
-    fn take(feed: &mut Self::Feed) -> Result<Batch> {
+    fn take(feed: &mut Self::Feed) -> Result<ImageBatch> {
         feed.next().unwrap_or_else(|| Err(Error::internal("the batches ended")))
     }
 
     fn send(
         &mut self,
         _: &mut Self::Feed,
-        batch: Batch,
+        batch: ImageBatch,
         at: At,
         _: &mut Ranks,
-    ) -> Result<(Inputs, Position)> {
+    ) -> Result<(ImageInputs, Position)> {
         let inputs = self.ring.send(&batch, at.fixed)?;
         Ok((inputs, Position { seed: self.config.seed, step: at.step + 1, micro: 0 }))
     }
@@ -260,7 +263,7 @@ impl<'a> Task for Images<'a> {
         (part, "give it fewer with --shares, or lower --batch")
     }
 
-    fn started(&mut self, training: &mut Training<Epoch>, watch: &mut Watcher<'_>) -> Result<()> {
+    fn started(&mut self, training: &mut Training<Epoch>, watch: &mut TrainingWatcher<'_>) -> Result<()> {
         self.tell_start(training, watch);
         self.session = (0, Instant::now());
         Ok(())
@@ -270,12 +273,12 @@ impl<'a> Task for Images<'a> {
         &mut self,
         training: &mut Training<Epoch>,
         done: &Done<'_>,
-        watch: &mut Watcher<'_>,
+        watch: &mut TrainingWatcher<'_>,
     ) -> Result<()> {
         training.report.folder.begin()?;
         self.losses += done.loss;
         self.session.0 += 1;
-        watch.heed(Progress::Step {
+        watch.heed(TrainingProgress::Step {
             step: done.step,
             steps: training.progress.steps,
             epoch: (done.step - 1) / self.of_epoch + 1,
@@ -289,7 +292,7 @@ impl<'a> Task for Images<'a> {
         Ok(Error::launch(divergence(done, place)))
     }
 
-    fn publish(&mut self, _: &mut Training<Epoch>, (): (), _: &mut Watcher<'_>) -> Result<()> {
+    fn publish(&mut self, _: &mut Training<Epoch>, (): (), _: &mut TrainingWatcher<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -303,7 +306,7 @@ impl<'a> Task for Images<'a> {
         [epoch, false, epoch || progress.every(self.config.checkpoint_every)]
     }
 
-    fn heard(watch: &mut Watcher<'_>, asked: Asked) {
+    fn on_request(watch: &mut TrainingWatcher<'_>, asked: Asked) {
         // A signal that reached the ranks at different steps has been handled.
         if !asked.stop && !asked.save {
             watch.next = Next::GoOn;
@@ -315,7 +318,7 @@ impl<'a> Task for Images<'a> {
         training: &mut Training<Epoch>,
         (): (),
         _: Asked,
-        _: &mut Watcher<'_>,
+        _: &mut TrainingWatcher<'_>,
     ) -> Result<bool> {
         if training.progress.every(self.of_epoch) { self.tested(training) } else { Ok(false) }
     }
@@ -324,7 +327,7 @@ impl<'a> Task for Images<'a> {
         &mut self,
         training: &mut Training<Epoch>,
         asked: Asked,
-        watch: &mut Watcher<'_>,
+        watch: &mut TrainingWatcher<'_>,
     ) -> Result<bool> {
         let Training { progress, ranks, report, .. } = training;
         if !progress.every(self.of_epoch) {
@@ -337,7 +340,7 @@ impl<'a> Task for Images<'a> {
             return Ok(stop);
         }
         if let Some(done) = report.history.last() {
-            watch.heed(Progress::Epoch(done));
+            watch.heed(TrainingProgress::Epoch(done));
         }
         progress.val_loss = None;
         self.session = (0, Instant::now());

@@ -1,14 +1,14 @@
 //! The test of a classifier during training.
 
-use super::among::{share_statistics, total};
 use super::batches::plain;
-use super::task::Images;
+use super::distributed::{share_statistics, total};
+use super::task::ImageTraining;
 use crate::train::training::Ranks;
 use netcl_device::{Error, Result};
 use netcl_tensor::no_grad;
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 
-impl Images<'_> {
+impl ImageTraining<'_> {
     /// Returns the mean loss and the confusion matrix of the test images. Ranks take batches in turn.
     pub(super) fn test(&self, ranks: &Ranks) -> Result<(f64, Vec<Vec<u64>>)> {
         let Some(parallel) = &ranks.parallel else { return self.test_part((0, 1)) };

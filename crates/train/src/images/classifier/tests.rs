@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use super::super::data::{Dataset, Images};
-use super::{ClassifierConfig, Diagnostics, Next, Outcome, Progress, resume, train};
+use super::{ClassifierConfig, ClassifierOutcome, Diagnostics, Next, TrainingProgress, resume, train};
 use crate::config::GraphMode;
 use crate::run::RunFolder;
 use crate::train::ProfileSettings;
@@ -20,7 +20,7 @@ fn drawn(count: usize) -> Images {
 }
 
 /// Returns the outcome of training, its steps, and the bytes of the weights.
-fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (Outcome, Vec<(u64, f32)>, Vec<u8>) {
+fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (ClassifierOutcome, Vec<(u64, f32)>, Vec<u8>) {
     let device = netcl_tensor::suite::test_device().unwrap();
     let mut config = ClassifierConfig::preset("mnist-cnn").unwrap();
     (config.epochs, config.batch, config.shift) = (2, 10, 1);
@@ -30,8 +30,8 @@ fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (Outcome, Vec<(u64, f32)>,
     let dir = tempfile::tempdir().unwrap();
     let claim = RunFolder::claim(&dir.path().join("run")).unwrap();
     let mut steps = Vec::new();
-    let mut watch = |progress: Progress<'_>| {
-        if let Progress::Step { step, steps: all, loss, images_per_s, .. } = progress {
+    let mut watch = |progress: TrainingProgress<'_>| {
+        if let TrainingProgress::Step { step, steps: all, loss, images_per_s, .. } = progress {
             assert!(all == 12 && images_per_s > 0.0);
             steps.push((step, loss));
         }
@@ -145,8 +145,8 @@ fn a_run_that_is_killed_goes_on_to_the_bit() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let mut losses = Vec::new();
-        let mut watch = |progress: Progress<'_>| {
-            if let Progress::Step { step, loss, .. } = progress {
+        let mut watch = |progress: TrainingProgress<'_>| {
+            if let TrainingProgress::Step { step, loss, .. } = progress {
                 losses.push((step, loss.to_bits()));
                 if kills.contains(&step) {
                     copy(&path("whole"), &path(&step.to_string()));
@@ -160,10 +160,10 @@ fn a_run_that_is_killed_goes_on_to_the_bit() {
         assert_eq!((losses.len(), whole.2.len()), (18, 3));
         for kill in kills.into_iter().filter(|kill| *kill > 0) {
             let (mut from, mut again) = (None, Vec::new());
-            let mut watch = |progress: Progress<'_>| {
+            let mut watch = |progress: TrainingProgress<'_>| {
                 match progress {
-                    Progress::Started { from_step, steps: 18 } => from = Some(from_step),
-                    Progress::Step { step, loss, .. } => again.push((step, loss.to_bits())),
+                    TrainingProgress::Started { from_step, steps: 18 } => from = Some(from_step),
+                    TrainingProgress::Step { step, loss, .. } => again.push((step, loss.to_bits())),
                     _ => {}
                 }
                 Next::GoOn
@@ -186,16 +186,16 @@ fn a_run_that_is_killed_goes_on_to_the_bit() {
 }
 
 /// Runs until step `at` and requests `next` there; returns the reported steps and the checkpoints' steps.
-fn until(at: u64, next: Next) -> (tempfile::TempDir, Outcome, Vec<u64>) {
+fn until(at: u64, next: Next) -> (tempfile::TempDir, ClassifierOutcome, Vec<u64>) {
     let device = netcl_tensor::suite::test_device().unwrap();
     let (mut config, images) = long(DType::F32);
     config.checkpoint_every = 0;
     let dir = tempfile::tempdir().unwrap();
     let claim = RunFolder::claim(&dir.path().join("run")).unwrap();
     let mut saved = Vec::new();
-    let mut watch = |progress: Progress<'_>| match progress {
-        Progress::Step { step, .. } if step == at => next,
-        Progress::Saved { step, .. } => {
+    let mut watch = |progress: TrainingProgress<'_>| match progress {
+        TrainingProgress::Step { step, .. } if step == at => next,
+        TrainingProgress::Saved { step, .. } => {
             saved.push(step);
             Next::GoOn
         }
@@ -264,8 +264,8 @@ fn what_belongs_to_another_run_is_refused_by_name() {
     damage("optimizer.safetensors");
     // The checkpoint of the first epoch is intact.
     let mut from = 0;
-    let mut watch = |progress: Progress<'_>| {
-        if let Progress::Started { from_step, .. } = progress {
+    let mut watch = |progress: TrainingProgress<'_>| {
+        if let TrainingProgress::Started { from_step, .. } = progress {
             from = from_step;
         }
         Next::Stop
@@ -291,10 +291,10 @@ fn looked_at(diagnostics: &Diagnostics, graph: GraphMode, dir: &Path) -> (Vec<St
     let config = ClassifierConfig { graph, ..config };
     let claim = RunFolder::claim(dir).unwrap();
     let mut said = Vec::new();
-    let mut watch = |progress: Progress<'_>| {
+    let mut watch = |progress: TrainingProgress<'_>| {
         match progress {
-            Progress::MemoryExplained(text) => said.push(format!("memory: {text}")),
-            Progress::Profiled(p) => {
+            TrainingProgress::MemoryExplained(text) => said.push(format!("memory: {text}")),
+            TrainingProgress::Profiled(p) => {
                 assert!(p.file.exists() && p.timeline.kernels().len() == p.kernels.len());
                 let convolved = p.kernels.iter().any(|k| k.name.contains("conv") && k.seconds > 0.0);
                 said.push(format!("profile: {:?} {} {convolved}", p.steps, p.replayed));

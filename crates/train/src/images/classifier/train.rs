@@ -1,10 +1,10 @@
 //! Training of a classifier: AdamW over shuffled batches, a test after every epoch, and resumption from checkpoints.
 
 use super::super::data::Dataset;
-use super::outcome::Outcome;
+use super::outcome::ClassifierOutcome;
 use super::report;
-use super::task::Images;
-use super::watch::{Watch, Watcher};
+use super::task::ImageTraining;
+use super::watch::{TrainingWatch, TrainingWatcher};
 use super::{ClassifierConfig, Diagnostics};
 use crate::config::Changes;
 use crate::run::{Claim, RunFolder};
@@ -28,12 +28,12 @@ pub fn train(
     images: &Dataset,
     claim: Claim,
     diagnostics: &Diagnostics,
-    watch: &mut Watch<'_>,
-) -> Result<Outcome> {
+    watch: &mut TrainingWatch<'_>,
+) -> Result<ClassifierOutcome> {
     let config = config.clone().with_absolute_paths()?;
-    let mut run = Images::run(device, &config, images, (diagnostics, claim.path()), None)?;
+    let mut run = ImageTraining::run(device, &config, images, (diagnostics, claim.path()), None)?;
     run.training.report.open(RunFolder::create(claim, &config)?, Vec::new());
-    go(&mut run, &mut Watcher::new(watch))?.outcome(run)
+    go(&mut run, &mut TrainingWatcher::new(watch))?.outcome(run)
 }
 
 /// Resumes the run in `dir` from its newest intact checkpoint, or from the beginning if it has none. The result has the same bits as an uninterrupted
@@ -49,21 +49,21 @@ pub fn resume(
     images: &Dataset,
     dir: &Path,
     diagnostics: &Diagnostics,
-    watch: &mut Watch<'_>,
-) -> Result<Outcome> {
+    watch: &mut TrainingWatch<'_>,
+) -> Result<ClassifierOutcome> {
     let claim = RunFolder::reopen(dir)?;
     let config = config.clone().with_absolute_paths()?;
-    let mut run = Images::run(device, &config, images, (diagnostics, dir), None)?;
+    let mut run = ImageTraining::run(device, &config, images, (diagnostics, dir), None)?;
     let changes = reopened(&mut run, dir)?;
     opened(&mut run, claim, &changes)?;
-    go(&mut run, &mut Watcher::new(watch))?.outcome(run)
+    go(&mut run, &mut TrainingWatcher::new(watch))?.outcome(run)
 }
 
 /// Restores `run` from the newest intact checkpoint of the run in `dir`; returns the changes of the settings.
 ///
 /// # Errors
 /// Those of [`resume`].
-pub(super) fn reopened(run: &mut Run<Images<'_>>, dir: &Path) -> Result<Changes> {
+pub(super) fn reopened(run: &mut Run<ImageTraining<'_>>, dir: &Path) -> Result<Changes> {
     let stored = ClassifierConfig::of_run(dir)?.ok_or_else(|| {
         Error::format(format!("{}: config.toml does not have a preset for images", dir.display()))
     })?;
@@ -82,7 +82,7 @@ pub(super) fn reopened(run: &mut Run<Images<'_>>, dir: &Path) -> Result<Changes>
 ///
 /// # Errors
 /// Those of [`resume`].
-pub(super) fn opened(run: &mut Run<Images<'_>>, claim: Claim, changes: &Changes) -> Result<()> {
+pub(super) fn opened(run: &mut Run<ImageTraining<'_>>, claim: Claim, changes: &Changes) -> Result<()> {
     let Run { task, training } = run;
     let (step, best) = (training.progress.step, training.progress.best.map(|(_, step)| step));
     let (folder, done) = RunFolder::resume(claim, task.config, step, best)?;
@@ -101,7 +101,7 @@ pub(super) struct Ended {
 ///
 /// # Errors
 /// Those of [`train`].
-pub(super) fn go(run: &mut Run<Images<'_>>, watch: &mut Watcher<'_>) -> Result<Ended> {
+pub(super) fn go(run: &mut Run<ImageTraining<'_>>, watch: &mut TrainingWatcher<'_>) -> Result<Ended> {
     let already = run.training.progress.is_finished();
     let stopped = if already {
         run.task.tell_start(&run.training, watch);
@@ -118,7 +118,7 @@ impl Ended {
     ///
     /// # Errors
     /// Those of the device; `Io`.
-    pub fn outcome(self, run: Run<Images<'_>>) -> Result<Outcome> {
+    pub fn outcome(self, run: Run<ImageTraining<'_>>) -> Result<ClassifierOutcome> {
         let Self { stopped, already } = self;
         let Run { mut task, training } = run;
         let dir = training.report.folder.path().to_owned();
@@ -131,14 +131,14 @@ impl Ended {
             // Only this rank is still present.
             task.confusion = task.test_part((0, 1))?.1;
         }
-        let pictures = |images: &Images<'_>| {
+        let pictures = |images: &ImageTraining<'_>| {
             Ok::<_, Error>([
                 images.classifier.examples(&images.data.test, LOOKED_AT)?,
                 images.classifier.kernels()?,
             ])
         };
         let pictures = writes.then(|| pictures(&task)).transpose()?;
-        let outcome = Outcome {
+        let outcome = ClassifierOutcome {
             ranks: training.ranks.times().to_vec(),
             step: training.progress.step,
             stopped,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Progress of training.
 #[derive(Clone, Copy, Debug)]
-pub enum Progress<'a> {
+pub enum TrainingProgress<'a> {
     /// Training begins.
     Started {
         /// Steps done in earlier sessions.
@@ -42,41 +42,42 @@ pub enum Progress<'a> {
     Profiled(&'a Profile),
 }
 
-/// Receives the progress of training and returns a request, which has an effect only after [`Progress::Step`] and [`Progress::Epoch`].
-pub(super) type Watch<'w> = dyn FnMut(Progress<'_>) -> Next + 'w;
+/// Receives the progress of training and returns a request, which has an effect only after [`TrainingProgress::Step`] and
+/// [`TrainingProgress::Epoch`].
+pub(super) type TrainingWatch<'w> = dyn FnMut(TrainingProgress<'_>) -> Next + 'w;
 
 /// The watch as the observer of a run.
-pub(super) struct Watcher<'w> {
-    watch: &'w mut Watch<'w>,
+pub(super) struct TrainingWatcher<'w> {
+    watch: &'w mut TrainingWatch<'w>,
     /// The pending request.
     pub next: Next,
 }
 
-impl<'w> Watcher<'w> {
-    pub fn new(watch: &'w mut Watch<'w>) -> Self {
+impl<'w> TrainingWatcher<'w> {
+    pub fn new(watch: &'w mut TrainingWatch<'w>) -> Self {
         Self { watch, next: Next::default() }
     }
 
     /// Reports a step or an epoch, and stores the request.
-    pub fn heed(&mut self, progress: Progress<'_>) {
+    pub fn heed(&mut self, progress: TrainingProgress<'_>) {
         self.next = self.next.max((self.watch)(progress));
     }
 
     /// Reports other progress.
-    pub fn tell(&mut self, progress: Progress<'_>) {
+    pub fn tell(&mut self, progress: TrainingProgress<'_>) {
         (self.watch)(progress);
     }
 }
 
-impl Observer for Watcher<'_> {
+impl Observer for TrainingWatcher<'_> {
     fn saved(&mut self, step: u64, path: &Path) {
-        self.tell(Progress::Saved { step, path });
+        self.tell(TrainingProgress::Saved { step, path });
     }
     fn memory_explained(&mut self, text: &str) {
-        self.tell(Progress::MemoryExplained(text));
+        self.tell(TrainingProgress::MemoryExplained(text));
     }
     fn profiled(&mut self, profile: &Profile) {
-        self.tell(Progress::Profiled(profile));
+        self.tell(TrainingProgress::Profiled(profile));
     }
     fn should_save(&mut self) -> bool {
         self.next == Next::Save

@@ -6,7 +6,7 @@ use std::path::Path;
 
 const SIZE: [usize; 3] = [3, 32, 32];
 /// Maximum bytes of a file.
-const MOST: u64 = 16 << 30;
+const MAX_FILE_BYTES: u64 = 16 << 30;
 const PIXELS: usize = 3 * 32 * 32;
 
 /// Reads the images of a folder's binaries; `None` without binaries.
@@ -30,7 +30,8 @@ pub(super) fn read(dir: &Path) -> Result<Option<Dataset>> {
 }
 
 fn records(path: &Path, labels: usize) -> Result<Images> {
-    let bytes = netcl_device::files::read_within(path, MOST).map_err(|e| Error::io("reading", path, &e))?;
+    let bytes =
+        netcl_device::files::read_within(path, MAX_FILE_BYTES).map_err(|e| Error::io("reading", path, &e))?;
     let record = labels + PIXELS;
     if !bytes.len().is_multiple_of(record) || bytes.is_empty() {
         return Err(Error::format(format!(

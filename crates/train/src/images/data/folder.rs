@@ -16,17 +16,17 @@ pub fn picture(path: &Path, size: [usize; 3]) -> Result<Vec<u8>> {
 }
 
 /// Maximum rows or columns of an image.
-const MOST_SIDE: u32 = 16_384;
+const MAX_SIDE: u32 = 16_384;
 /// Maximum bytes for decoding an image.
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 fn open(path: &Path) -> Result<DynamicImage> {
     require_file(path).map_err(|e| Error::io("reading", path, &e))?;
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
     let mut reader = reader.map_err(|e| Error::io("reading", path, &e))?;
     let mut limits = image::Limits::default();
-    (limits.max_image_width, limits.max_image_height) = (Some(MOST_SIDE), Some(MOST_SIDE));
-    limits.max_alloc = Some(MOST_BYTES);
+    (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
+    limits.max_alloc = Some(MAX_BYTES);
     reader.limits(limits);
     let decoded = reader.decode();
     decoded.map_err(|e| Error::format(format!("{}: not a readable image: {e}", path.display())))

@@ -58,7 +58,7 @@ fn together(images: &Path, labels: &Path) -> Result<Images> {
 }
 
 /// Maximum bytes of a file's images or labels.
-const MOST: u64 = 8 << 30;
+const MAX_FILE_BYTES: u64 = 8 << 30;
 /// Maximum ratio of uncompressed to compressed size: deflate cannot exceed it.
 const RATIO: u64 = 1032;
 
@@ -101,10 +101,10 @@ fn read_axes<const N: usize>(
         *size = word()? as usize;
     }
     let count = sizes.iter().try_fold(1u64, |all, n| all.checked_mul(*n as u64));
-    let Some(count) = count.filter(|count| *count <= MOST && *count <= length) else {
+    let Some(count) = count.filter(|count| *count <= MAX_FILE_BYTES && *count <= length) else {
         let held = length.saturating_sub(4 * (1 + N as u64));
         return Err(wrong(format!(
-            "the sizes are {sizes:?}, but {held} bytes follow, and at most {MOST} are read"
+            "the sizes are {sizes:?}, but {held} bytes follow, and at most {MAX_FILE_BYTES} are read"
         )));
     };
     let mut held = Vec::new();

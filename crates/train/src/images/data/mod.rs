@@ -112,7 +112,7 @@ impl Dataset {
         let mut found = found.into_iter().flatten();
         let Some(mut all) = found.next() else {
             return Err(Error::format(format!(
-                "{} has no images: no *-images-idx3-ubyte, no *_batch*.bin, no folders of PNG or JPEG images",
+                "{} does not have images: no *-images-idx3-ubyte, no *_batch*.bin, no folders of PNG or JPEG images",
                 dir.display()
             )));
         };
@@ -128,7 +128,7 @@ impl Dataset {
             [&all.train, &all.test].into_iter().flat_map(|i| &i.labels).find(|l| **l as usize >= classes);
         match wrong {
             _ if all.train.is_empty() => {
-                Err(Error::format(format!("{} has no training image", dir.display())))
+                Err(Error::format(format!("{} does not have a training image", dir.display())))
             }
             _ if all.train.stride() == 0 => {
                 Err(Error::format(format!("{}: images without pixels", dir.display())))

@@ -52,7 +52,7 @@ fn files_that_are_damaged_are_named() {
         assert!(message.contains(expected) && message.contains("train-"), "{message}");
     }
     let dir = tempfile::tempdir().unwrap();
-    assert!(Dataset::read(dir.path(), 0.5).unwrap_err().to_string().contains("has no images"));
+    assert!(Dataset::read(dir.path(), 0.5).unwrap_err().to_string().contains("does not have images"));
     write(dir.path(), "data_batch_1.bin", &[0; 3072]);
     assert!(Dataset::read(dir.path(), 0.5).unwrap_err().to_string().contains("a multiple of 3073"));
 }

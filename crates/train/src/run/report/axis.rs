@@ -4,7 +4,7 @@ use super::format;
 
 /// Unit of a chart's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum AxisUnit {
     /// Plain number; in thousands or millions if large.
     Plain,
     /// KiB, MiB, GiB.
@@ -13,7 +13,7 @@ pub(super) enum Unit {
     Power,
 }
 
-impl Unit {
+impl AxisUnit {
     /// Returns the divisor of values up to `max`, and the unit to append to the title.
     pub fn scale(self, max: f64) -> (f64, String) {
         match self {

@@ -7,15 +7,15 @@ use super::{
 };
 
 /// Number of kernels with their own bar.
-const MOST: usize = 14;
+const MAX_BARS: usize = 14;
 
 /// Returns a bar for each of the longest kernels, and one for all others together.
 pub(super) fn html(kernels: &[KernelTime]) -> String {
     let mut sorted: Vec<_> = kernels.iter().filter(|kernel| kernel.seconds.is_finite()).cloned().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
     let total: f64 = sorted.iter().map(|kernel| kernel.seconds).sum();
-    if sorted.len() > MOST + 1 {
-        let others = sorted.split_off(MOST);
+    if sorted.len() > MAX_BARS + 1 {
+        let others = sorted.split_off(MAX_BARS);
         sorted.push(KernelTime {
             name: format!("{} others", others.len()),
             launches: others.iter().map(|kernel| kernel.launches).sum(),

@@ -1,7 +1,7 @@
 //! Line charts.
 
 use super::{
-    axis::{Axis, Unit},
+    axis::{Axis, AxisUnit},
     format::{escape, short},
     series::Series,
 };
@@ -15,7 +15,7 @@ const BOTTOM: f64 = 40.0;
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     title: &'static str,
-    unit: Unit,
+    unit: AxisUnit,
     size: (f64, f64),
     class: &'static str,
     /// Number of columns to which a line is thinned; above the pixels of a screen.
@@ -46,19 +46,19 @@ impl Frame {
 
 impl Chart {
     /// Creates a chart of full page width, whose y axis need not include 0.
-    pub fn wide(title: &'static str, unit: Unit) -> Self {
+    pub fn wide(title: &'static str, unit: AxisUnit) -> Self {
         let (size, class) = ((1080.0, 360.0), "full broad");
         Self { title, unit, size, class, columns: 700, starting_at_zero: false, series: Vec::new() }
     }
 
     /// Creates a chart of half the width.
-    pub fn half(title: &'static str, unit: Unit) -> Self {
+    pub fn half(title: &'static str, unit: AxisUnit) -> Self {
         let (size, class) = ((530.0, 250.0), "half broad");
         Self { title, unit, size, class, columns: 700, starting_at_zero: true, series: Vec::new() }
     }
 
     /// Creates a chart for narrow screens.
-    pub fn narrow(title: &'static str, unit: Unit) -> Self {
+    pub fn narrow(title: &'static str, unit: AxisUnit) -> Self {
         let (size, class) = ((380.0, 240.0), "full narrow");
         Self { title, unit, size, class, columns: 250, starting_at_zero: false, series: Vec::new() }
     }

@@ -8,7 +8,7 @@ mod page;
 mod series;
 
 use super::{StepMetrics, speed};
-use axis::Unit;
+use axis::AxisUnit;
 use chart::Chart;
 use series::{Point, Series, smooth};
 
@@ -117,12 +117,12 @@ impl Report<'_> {
         let speeds =
             self.metrics.iter().zip(speed::course(self.metrics)).map(|(m, speed)| (m.step as f64, speed));
         [
-            drawn(Chart::wide("Loss", Unit::Plain), &lines),
-            drawn(Chart::narrow("Loss", Unit::Plain), &lines),
-            half("Learning rate", Unit::Power, vec![Series::line("", line(|m| m.lr))]),
-            half("Gradient norm", Unit::Plain, trend(line(|m| m.grad_norm), unnamed)),
-            half("Tokens per second", Unit::Plain, vec![Series::line("", speeds.collect())]),
-            half("Device memory", Unit::Bytes, vec![Series::line("", line(|m| m.memory as f64))]),
+            drawn(Chart::wide("Loss", AxisUnit::Plain), &lines),
+            drawn(Chart::narrow("Loss", AxisUnit::Plain), &lines),
+            half("Learning rate", AxisUnit::Power, vec![Series::line("", line(|m| m.lr))]),
+            half("Gradient norm", AxisUnit::Plain, trend(line(|m| m.grad_norm), unnamed)),
+            half("Tokens per second", AxisUnit::Plain, vec![Series::line("", speeds.collect())]),
+            half("Device memory", AxisUnit::Bytes, vec![Series::line("", line(|m| m.memory as f64))]),
         ]
         .concat()
     }

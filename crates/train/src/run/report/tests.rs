@@ -194,8 +194,8 @@ fn ticks_are_round() {
     assert_eq!(labels(5.0, 5.0, 4, true), "4.5 5.0 5.5");
     assert_eq!(labels(0.0, 0.0, 4, true), "0.0 0.5 1.0");
     assert_eq!(labels(f64::NAN, 1.0, 2, true), "0.0 0.5 1.0");
-    assert_eq!(Unit::Power.scale(1e-3), (1e-3, "×10⁻³".into()));
-    assert_eq!([6e-4, 9.9e-4].map(|max| Unit::Power.scale(max).1), ["×10⁻⁴", "×10⁻³"]);
+    assert_eq!(AxisUnit::Power.scale(1e-3), (1e-3, "×10⁻³".into()));
+    assert_eq!([6e-4, 9.9e-4].map(|max| AxisUnit::Power.scale(max).1), ["×10⁻⁴", "×10⁻³"]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Divides layers among stages so that the slowest stage is as fast as possible.
+//! Divides layers between stages so that the slowest stage is as fast as possible.
 
 use netcl_model::decoder::DecoderConfig;
 use netcl_tensor::{Error, Result};
 use std::ops::Range;
 
 /// Maximum number of layers to divide: the search takes the square of their number.
-const MOST: usize = 4096;
+const MAX_LAYERS: usize = 4096;
 
 /// Returns the floating-point operations per token of one training step of a stage with these layers, in sequences of the whole context; the head
 /// belongs to the last one. An embedding is a lookup and counts as zero.
@@ -31,9 +31,9 @@ pub fn divided(config: &DecoderConfig, speeds: &[f64]) -> Result<Vec<Range<usize
             "--pipeline {stages} for a model of {layers} layers: a stage needs at least one layer; use at most {layers} stages"
         )));
     }
-    if layers > MOST {
+    if layers > MAX_LAYERS {
         return Err(Error::unsupported(format!(
-            "--pipeline for {layers} layers; at most {MOST} can be divided"
+            "--pipeline for {layers} layers; at most {MAX_LAYERS} can be divided"
         )));
     }
     let mut sums = vec![0.0];
@@ -82,7 +82,7 @@ mod tests {
         spans.iter().zip(speeds).map(|(s, speed)| stage_flops(config, s) / speed).fold(0.0, f64::max)
     }
 
-    /// Returns every way to divide this many layers among stages.
+    /// Returns every way to divide this many layers between stages.
     fn ways(layers: Range<usize>, stages: usize) -> Vec<Vec<Range<usize>>> {
         if stages == 1 {
             return vec![vec![layers]];

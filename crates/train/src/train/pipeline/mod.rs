@@ -1,4 +1,4 @@
-//! Pipeline training: the layers are divided among ranks, and micro-batches go through them one after the other (1F1B with a flush after each step:
+//! Pipeline training: the layers are divided between ranks, and micro-batches go through them one after the other (1F1B with a flush after each step:
 //! PipeDream-Flush, Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training").
 //!
 //! ```text
@@ -27,7 +27,7 @@ pub(super) use files::{own_state, whole_state};
 pub use layers::{divided, stage_flops};
 pub(crate) use memory::plan_of_stage;
 pub(super) use model::Piped;
-pub(super) use pipe::{Pipe, Rows};
+pub(super) use pipe::{Pipe, StageFormat};
 pub(super) use sample::{Served, follow};
-pub(super) use schedule::{Task, tasks};
-pub(super) use slots::{Inputs, Passes, Slot, Slots};
+pub(super) use schedule::{PipelineTask, tasks};
+pub(super) use slots::{Passes, Slot, SlotInputs, Slots};

@@ -1,6 +1,6 @@
 //! A model whose stages are on several ranks, for evaluation: every rank calls the same functions, and the last one has the loss.
 
-use super::pipe::{Pipe, Rows, rows_for_next, rows_from_before};
+use super::pipe::{Pipe, StageFormat, rows_for_next, rows_from_before};
 use super::sample::Served;
 use netcl_dist::Group;
 use netcl_model::checkpoint::{Planned, TensorView};
@@ -54,7 +54,7 @@ impl Model for Piped<'_> {
             false => {
                 let [b, t] = ids.dims2()?;
                 let shape = [b, t, self.config().width].into();
-                let rows = Rows { device: device.clone(), shape, dtype: self.params().dtype() };
+                let rows = StageFormat { device: device.clone(), shape, dtype: self.params().dtype() };
                 rows_from_before(self.along, &rows)?
             }
         };

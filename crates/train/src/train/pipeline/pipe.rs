@@ -1,8 +1,8 @@
 //! A rank's position in a pipeline, and its exchange with the adjacent stages.
 
 use super::layers::divided;
-use super::schedule::{Exchange, Task};
-use crate::train::told::RankStage;
+use super::schedule::{Exchange, PipelineTask};
+use crate::train::rank_stats::RankStage;
 use netcl_dist::{Group, Mailbox, Relay, RelaySettings};
 use netcl_model::decoder::DecoderConfig;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
@@ -29,7 +29,7 @@ pub struct Pipe {
 
 /// Format of the data that stages exchange.
 #[derive(Clone)]
-pub struct Rows {
+pub struct StageFormat {
     /// Device that receives it.
     pub device: Device,
     /// (B, T, C).
@@ -38,7 +38,7 @@ pub struct Rows {
     pub dtype: DType,
 }
 
-impl Rows {
+impl StageFormat {
     /// Returns the bytes as a tensor.
     fn tensor(&self, bytes: &[u8]) -> Result<Tensor> {
         Tensor::from_bytes(&self.device, self.shape.clone(), bytes, self.dtype)
@@ -121,9 +121,9 @@ impl Pipe {
     /// Those of the group and the device; `Internal` without room for the input.
     pub fn pass(
         &mut self,
-        (done, result): (Option<Task>, Option<&Tensor>),
-        (next, room): (Option<Task>, Option<&Tensor>),
-        rows: &Rows,
+        (done, result): (Option<PipelineTask>, Option<&Tensor>),
+        (next, room): (Option<PipelineTask>, Option<&Tensor>),
+        rows: &StageFormat,
     ) -> Result<()> {
         let Exchange { to, from } = Exchange::between(done, next, (self.stage(), self.stages()));
         let mail = match &mut self.mail {
@@ -195,7 +195,7 @@ impl Pipe {
 ///
 /// # Errors
 /// Those of the group and the device.
-pub(super) fn rows_from_before(along: &Group, rows: &Rows) -> Result<Tensor> {
+pub(super) fn rows_from_before(along: &Group, rows: &StageFormat) -> Result<Tensor> {
     let mut room = vec![0; rows.bytes()];
     along.recv(along.rank().saturating_sub(1), &mut room)?;
     rows.tensor(&room)

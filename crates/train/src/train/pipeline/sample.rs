@@ -1,7 +1,7 @@
-//! Generates texts with a model whose stages are on several ranks: the first stage requests the logits after a text, and the others follow. There is
-//! no KV cache: the whole text goes through the stages for each token.
+//! Generates texts with a model whose stages are on several ranks: the first stage requests the logits after a text, and the others follow.
+//! The whole text goes through the stages for each token, without a KV cache.
 
-use super::pipe::{Pipe, Rows, rows_for_next, rows_from_before};
+use super::pipe::{Pipe, StageFormat, rows_for_next, rows_from_before};
 use netcl_dist::Group;
 use netcl_model::decoder::{Decoder, decoder_of};
 use netcl_model::layers::Mode;
@@ -62,7 +62,7 @@ pub fn follow(model: &dyn Model, pipe: &Pipe) -> Result<()> {
             return Ok(());
         }
         let width = decoder.config().width;
-        let rows = Rows { device: device.clone(), shape: [1, length, width].into(), dtype };
+        let rows = StageFormat { device: device.clone(), shape: [1, length, width].into(), dtype };
         let x = no_grad(|| decoder.through(&rows_from_before(along, &rows)?, Mode::eval()))?;
         if !pipe.is_last() {
             rows_for_next(along, &x)?;

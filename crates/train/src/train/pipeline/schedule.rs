@@ -2,14 +2,14 @@
 
 /// A pass of a micro-batch through the layers of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum PipelineTask {
     /// Forward pass, with input from the previous stage.
     Forward(usize),
     /// Backward pass, with a gradient from the next stage.
     Backward(usize),
 }
 
-impl Task {
+impl PipelineTask {
     /// Returns the number of the micro-batch in its step.
     pub fn micro(self) -> usize {
         match self {
@@ -21,11 +21,11 @@ impl Task {
 /// Returns the passes of `stage` of `stages` for a step of `micros` micro-batches, one forward and one backward in turn (1F1B). First come as many
 /// forward passes as there are later stages; then each forward is followed by the oldest backward; the remaining backward passes come last. At most
 /// `stages - stage` micro-batches have activations at a time.
-pub fn tasks(stage: usize, stages: usize, micros: usize) -> Vec<Task> {
+pub fn tasks(stage: usize, stages: usize, micros: usize) -> Vec<PipelineTask> {
     let ahead = stages.saturating_sub(stage + 1).min(micros);
-    let first = (0..ahead).map(Task::Forward);
-    let pairs = (ahead..micros).flat_map(|i| [Task::Forward(i), Task::Backward(i - ahead)]);
-    let last = (micros - ahead..micros).map(Task::Backward);
+    let first = (0..ahead).map(PipelineTask::Forward);
+    let pairs = (ahead..micros).flat_map(|i| [PipelineTask::Forward(i), PipelineTask::Backward(i - ahead)]);
+    let last = (micros - ahead..micros).map(PipelineTask::Backward);
     first.chain(pairs).chain(last).collect()
 }
 
@@ -40,15 +40,19 @@ pub struct Exchange {
 
 impl Exchange {
     /// Returns the exchange between the passes `done` and `next` of a stage.
-    pub fn between(done: Option<Task>, next: Option<Task>, (stage, stages): (usize, usize)) -> Self {
+    pub fn between(
+        done: Option<PipelineTask>,
+        next: Option<PipelineTask>,
+        (stage, stages): (usize, usize),
+    ) -> Self {
         let (before, behind) = (stage.checked_sub(1), Some(stage + 1).filter(|behind| *behind < stages));
         let to = done.and_then(|done| match done {
-            Task::Forward(_) => behind,
-            Task::Backward(_) => before,
+            PipelineTask::Forward(_) => behind,
+            PipelineTask::Backward(_) => before,
         });
         let from = next.and_then(|next| match next {
-            Task::Forward(_) => before,
-            Task::Backward(_) => behind,
+            PipelineTask::Forward(_) => before,
+            PipelineTask::Backward(_) => behind,
         });
         Self { to, from }
     }
@@ -70,11 +74,11 @@ mod tests {
                 let (mut forward, mut backward, mut most) = (0, 0, 0);
                 for task in tasks(stage, stages, micros) {
                     match task {
-                        Task::Forward(i) => {
+                        PipelineTask::Forward(i) => {
                             assert_eq!(i, forward);
                             forward += 1;
                         }
-                        Task::Backward(i) => {
+                        PipelineTask::Backward(i) => {
                             assert_eq!(i, backward);
                             backward += 1;
                             assert!(backward <= forward, "a backward pass before its forward pass");
@@ -93,7 +97,7 @@ mod tests {
 
     #[test]
     fn two_stages_of_four_micro_batches() {
-        use Task::{Backward as B, Forward as F};
+        use PipelineTask::{Backward as B, Forward as F};
         assert_eq!(tasks(0, 2, 4), [F(0), F(1), B(0), F(2), B(1), F(3), B(2), B(3)]);
         assert_eq!(tasks(1, 2, 4), [F(0), B(0), F(1), B(1), F(2), B(2), F(3), B(3)]);
         assert_eq!(tasks(0, 3, 1), [F(0), B(0)]);
@@ -101,7 +105,7 @@ mod tests {
 
     /// Lists what a stage waits for: an exchange with one neighbor is one operation; an exchange with two is one message followed by another.
     fn waits(stage: usize, stages: usize, micros: usize) -> Vec<Vec<Exchange>> {
-        let tasks: Vec<Option<Task>> = tasks(stage, stages, micros).into_iter().map(Some).collect();
+        let tasks: Vec<Option<PipelineTask>> = tasks(stage, stages, micros).into_iter().map(Some).collect();
         let done = std::iter::once(None).chain(tasks.iter().copied());
         let next = tasks.iter().copied().chain([None]);
         let all = done.zip(next).map(|(done, next)| Exchange::between(done, next, (stage, stages)));
@@ -151,7 +155,8 @@ mod tests {
     #[test]
     fn a_step_has_the_bubble_of_one_f_one_b() {
         for (stages, micros) in all() {
-            let lists: Vec<Vec<Task>> = (0..stages).map(|stage| tasks(stage, stages, micros)).collect();
+            let lists: Vec<Vec<PipelineTask>> =
+                (0..stages).map(|stage| tasks(stage, stages, micros)).collect();
             let mut at = vec![0; stages];
             let mut free = vec![0usize; stages];
             let mut ended = std::collections::BTreeMap::new();
@@ -164,12 +169,14 @@ mod tests {
                         continue;
                     };
                     let (needs, took) = match task {
-                        Task::Forward(i) => (stage.checked_sub(1).map(|s| (s, Task::Forward(i))), 1),
-                        Task::Backward(i) => {
-                            ((stage + 1 < stages).then(|| (stage + 1, Task::Backward(i))), 2)
+                        PipelineTask::Forward(i) => {
+                            (stage.checked_sub(1).map(|s| (s, PipelineTask::Forward(i))), 1)
+                        }
+                        PipelineTask::Backward(i) => {
+                            ((stage + 1 < stages).then(|| (stage + 1, PipelineTask::Backward(i))), 2)
                         }
                     };
-                    let key = |(s, task): (usize, Task)| (s, format!("{task:?}"));
+                    let key = |(s, task): (usize, PipelineTask)| (s, format!("{task:?}"));
                     let ready = match needs.map(|n| ended.get(&key(n)).copied()) {
                         Some(None) => continue,
                         Some(Some(ready)) => ready,

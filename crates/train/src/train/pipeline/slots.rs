@@ -4,10 +4,10 @@
 //! activations wait while others compute. Forward and backward are captured together, so that one plan places the buffers that live from one to the
 //! other; each half is replayed separately.
 
-use super::pipe::Rows;
+use super::pipe::StageFormat;
 use crate::data::Batch;
 use netcl_model::layers::Mode;
-use netcl_tensor::graph::{Graph, Plan, Trace};
+use netcl_tensor::graph::{BufferPlan, Graph, Trace};
 use netcl_tensor::random::{counter, set_counter};
 use netcl_tensor::{Device, Result, Tensor, unfused};
 
@@ -44,15 +44,15 @@ pub struct Passes {
 
 /// A slot's inputs.
 #[derive(Clone, Copy)]
-pub struct Inputs {
+pub struct SlotInputs {
     pub first: bool,
     pub last: bool,
     pub dropout: bool,
 }
 
 impl Slot {
-    fn new(rows: &Rows, inputs: Inputs, dy: Option<&Tensor>) -> Result<Self> {
-        let Rows { device, shape, dtype } = rows;
+    fn new(rows: &StageFormat, inputs: SlotInputs, dy: Option<&Tensor>) -> Result<Self> {
+        let StageFormat { device, shape, dtype } = rows;
         let _tag = device.tag("inputs");
         let ids = || {
             let [b, t] = [0, 1].map(|axis| shape.dims().get(axis).copied().unwrap_or(1));
@@ -108,7 +108,7 @@ impl Slot {
 #[derive(Default)]
 pub struct Slots {
     all: Vec<Slot>,
-    plan: Option<Plan>,
+    plan: Option<BufferPlan>,
     /// Whether capturing was postponed to the second step.
     put_off: bool,
 }
@@ -118,7 +118,7 @@ impl Slots {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn new(rows: &Rows, inputs: Inputs, count: usize) -> Result<Self> {
+    pub fn new(rows: &StageFormat, inputs: SlotInputs, count: usize) -> Result<Self> {
         let dy = || Tensor::zeros(&rows.device, rows.shape.clone(), rows.dtype);
         let dy = (!inputs.last).then(dy).transpose()?;
         let all = (0..count).map(|_| Slot::new(rows, inputs, dy.as_ref())).collect::<Result<_>>()?;
@@ -146,7 +146,7 @@ impl Slots {
     }
 
     /// Returns the memory plan of a slot's buffers.
-    pub fn plan(&self) -> Option<&Plan> {
+    pub fn plan(&self) -> Option<&BufferPlan> {
         self.plan.as_ref()
     }
 
@@ -162,7 +162,7 @@ impl Slots {
         let plan = match device.settings().exact_memory {
             true => Ok(None),
             false => unfused(|| Trace::dry_run(device, || passes(&self.all[0])))
-                .and_then(|trace| Plan::new(device, &trace))
+                .and_then(|trace| BufferPlan::new(device, &trace))
                 .map(Some),
         };
         if !matches!(plan, Ok(Some(_))) && !std::mem::replace(&mut self.put_off, true) {

@@ -2,7 +2,7 @@
 
 use super::texts::Texts;
 use crate::run::StepMetrics;
-use crate::train::gathered::{Piece, gather};
+use crate::train::gathered::{TensorPiece, gather};
 use crate::train::pipeline::{own_state, whole_state};
 use crate::train::training::{Gathered, Training};
 use netcl_model::checkpoint::{Checkpoint, Planned, TensorData};
@@ -32,7 +32,7 @@ impl Texts {
         };
         let optimizer = whole_state(decoder, optimizer, pipe.stage() == 0);
         let of = |all: Vec<Planned<'static>>| {
-            gather(parallel.group(), &all.into_iter().map(Piece::from).collect::<Vec<_>>())
+            gather(parallel.group(), &all.into_iter().map(TensorPiece::from).collect::<Vec<_>>())
         };
         Ok(of(model)?.zip(of(optimizer)?))
     }

@@ -4,13 +4,13 @@ use super::Trainer;
 use super::clock::TokenClock;
 use super::texts::Texts;
 use crate::config::{Overlay, TrainConfig};
-use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Splits, TokenCache, Watch};
+use crate::data::{DATA_FILE, DataRecord, DataWatch, Eval, Loader, Splits, TokenCache};
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, StepMetrics};
 use crate::train::companions::Companions;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
-use crate::train::rows::Rows;
+use crate::train::rows::TokenRows;
 use crate::train::rule::{optimizer, rule};
 use crate::train::sums::is_apart;
 use crate::train::training::{
@@ -48,7 +48,7 @@ impl Parts {
         device: &Device,
         config: &TrainConfig,
         from: Option<&(Checkpoint, PathBuf)>,
-        watch: &mut Watch<'_>,
+        watch: &mut DataWatch<'_>,
         parallel: Option<&Parallel>,
     ) -> Result<Self> {
         config.validate()?;
@@ -179,7 +179,7 @@ pub(super) fn plan_of(
     }
     let plan = MemoryPlan::of(local, model, capabilities);
     let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return Ok(plan) };
-    let plan = plan.among(parallel.size(), local.zero, parallel.one_machine);
+    let plan = plan.divided_between(parallel.size(), local.zero, parallel.one_machine);
     let twice = if local.zero == 0 { table_apart(model, local.dtype) } else { 0 };
     Ok(MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan })
 }
@@ -243,7 +243,7 @@ impl Trainer {
         device: &Device,
         config: TrainConfig,
         claim: Claim,
-        watch: &mut Watch<'_>,
+        watch: &mut DataWatch<'_>,
     ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
         let parts = Parts::build(device, &config, None, watch, None)?;
@@ -258,12 +258,12 @@ impl Trainer {
     ///
     /// # Errors
     /// Those of [`Trainer::create_in`] and [`Trainer::resume`]: on every rank the failure of one; `Format` if the ranks do not agree about the run.
-    pub fn create_among(
+    pub fn create_distributed(
         group: &Group,
         device: &Device,
         config: TrainConfig,
         (claim, path, resume): (Option<Claim>, &Path, bool),
-        watch: &mut Watch<'_>,
+        watch: &mut DataWatch<'_>,
     ) -> Result<Self> {
         let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
         parallel.one_machine = group.is_on_one_machine()?;
@@ -301,7 +301,7 @@ impl Trainer {
             };
             Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
         };
-        parallel.rows = trainer.model().tied_embedding().map(|table| Rows::new(table.dims()[0]));
+        parallel.rows = trainer.model().tied_embedding().map(|table| TokenRows::new(table.dims()[0]));
         trainer.run.training.ranks.parallel = Some(parallel);
         Ok(trainer)
     }
@@ -322,7 +322,7 @@ impl Trainer {
         device: &Device,
         config: TrainConfig,
         out: &Path,
-        watch: &mut Watch<'_>,
+        watch: &mut DataWatch<'_>,
     ) -> Result<Self> {
         let claim = RunFolder::reopen(out)?;
         Self::reopened(device, config, (Some(claim), out), watch, None)
@@ -333,7 +333,7 @@ impl Trainer {
         device: &Device,
         config: TrainConfig,
         (claim, out): (Option<Claim>, &Path),
-        watch: &mut Watch<'_>,
+        watch: &mut DataWatch<'_>,
         parallel: Option<&Parallel>,
     ) -> Result<Self> {
         let config = config.with_absolute_paths()?;

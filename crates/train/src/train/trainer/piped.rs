@@ -4,7 +4,7 @@ use super::texts::Texts;
 use crate::data::{Position, Prefetch};
 use crate::run::StepMetrics;
 use crate::train::parallel::Parallel;
-use crate::train::pipeline::{Inputs, Passes, Pipe, Rows, Slot, Slots, Task, tasks};
+use crate::train::pipeline::{Passes, Pipe, PipelineTask, Slot, SlotInputs, Slots, StageFormat, tasks};
 use crate::train::sums::Sums;
 use crate::train::training::{Collect, Training, collected};
 use netcl_model::decoder::{Decoder, decoder_of};
@@ -21,8 +21,8 @@ struct Stage<'a> {
 }
 
 impl Texts {
-    /// Runs the forward and backward passes of this rank's stage, the sums of gradients among replicas, and the update. Returns the loss of the step
-    /// and the next position in the data.
+    /// Runs the forward and backward passes of this rank's stage, the sums of gradients between replicas, and the update. Returns the loss of the
+    /// step and the next position in the data.
     ///
     /// # Errors
     /// Those of the data, the ranks and the device.
@@ -71,7 +71,7 @@ impl Stage<'_> {
             let begun = Instant::now();
             let slot = slots.of(task.micro()).ok_or_else(no_pipe)?;
             let result = match task {
-                Task::Forward(micro) => {
+                PipelineTask::Forward(micro) => {
                     let next = batches.next();
                     let (at, batch) = next.unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
                     after = self.texts.loader.next(at);
@@ -86,7 +86,7 @@ impl Stage<'_> {
                     };
                     (stage + 1 < stages).then_some(output)
                 }
-                Task::Backward(_) => match slot.replay_backward()? {
+                PipelineTask::Backward(_) => match slot.replay_backward()? {
                     Some(gradient) => gradient,
                     None => {
                         let output = live.pop_front();
@@ -127,8 +127,11 @@ impl Stage<'_> {
 
     fn new_slots(&self) -> Result<Slots> {
         let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
-        let inputs =
-            Inputs { first: stage == 0, last: stage + 1 == stages, dropout: self.texts.config.dropout > 0.0 };
+        let inputs = SlotInputs {
+            first: stage == 0,
+            last: stage + 1 == stages,
+            dropout: self.texts.config.dropout > 0.0,
+        };
         Slots::new(&self.rows()?, inputs, (stages - stage).min(self.texts.config.grad_accum as usize).max(1))
     }
 
@@ -137,7 +140,7 @@ impl Stage<'_> {
     }
 
     /// Returns the format of the data that this rank exchanges with adjacent stages.
-    fn rows(&self) -> Result<Rows> {
+    fn rows(&self) -> Result<StageFormat> {
         let rows = self
             .training
             .ranks
@@ -147,19 +150,19 @@ impl Stage<'_> {
             .ok_or_else(no_pipe)?;
         let params = self.texts.model.params();
         let shape = [rows, self.texts.config.context, self.texts.model.config().width].into();
-        Ok(Rows { device: params.device().clone(), shape, dtype: params.dtype() })
+        Ok(StageFormat { device: params.device().clone(), shape, dtype: params.dtype() })
     }
 
     fn exchange(
         &mut self,
-        done: (Option<Task>, Option<&Tensor>),
-        (next, slots): (Option<Task>, &Slots),
-        rows: &Rows,
+        done: (Option<PipelineTask>, Option<&Tensor>),
+        (next, slots): (Option<PipelineTask>, &Slots),
+        rows: &StageFormat,
     ) -> Result<()> {
         let slot = next.and_then(|next| slots.of(next.micro()));
         let room = slot.zip(next).and_then(|(slot, next)| match next {
-            Task::Forward(_) => slot.input.as_ref(),
-            Task::Backward(_) => slot.dy.as_ref(),
+            PipelineTask::Forward(_) => slot.input.as_ref(),
+            PipelineTask::Backward(_) => slot.dy.as_ref(),
         });
         let pipe = self.training.ranks.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
         pipe.pass(done, (next, room), rows)

@@ -9,7 +9,7 @@ use netcl_tensor::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Number of steps after which the speed is stable.
-const SETTLED: u64 = 20;
+const WARMUP_STEPS: u64 = 20;
 
 impl Texts {
     /// Returns the metrics of a step, without validation loss and sample.
@@ -42,7 +42,7 @@ impl Texts {
         let share = share_of_peak(flops, self.peak_flops);
         if share.is_none()
             && self.peak_flops > 0.0
-            && training.progress.step > SETTLED
+            && training.progress.step > WARMUP_STEPS
             && training.report.is_first("a share of the peak")
         {
             tracing::info!(
@@ -63,7 +63,7 @@ impl Texts {
         training.report.spare("report.html", written);
     }
 
-    /// Returns how the state of the run is divided among ranks; `None` if each has all of it.
+    /// Returns how the state of the run is divided between ranks; `None` if each has all of it.
     pub(super) fn sharding(&self, training: &Training<StepMetrics>) -> Option<Sharding> {
         let (parallel, _) = training.ranks.parallel.as_ref().zip(training.ranks.zero.as_ref())?;
         let state = training.optimizer.state_bytes();

@@ -11,7 +11,7 @@ use crate::train::parallel::Parallel;
 use crate::train::peak;
 use crate::train::pipeline::Slots;
 use crate::train::training::{Asked, At, Done, Gathered, Loop, Objective, Ranks, Task, Training, divergence};
-use crate::train::uploads::{Inputs, PREFETCH, Uploads};
+use crate::train::uploads::{PREFETCH, UploadedBatch, Uploads};
 use netcl_model::checkpoint::Planned;
 use netcl_model::decoder::broken_weights;
 use netcl_model::layers::Mode;
@@ -57,7 +57,7 @@ pub(crate) struct Feed {
 }
 
 /// The source of batches.
-pub(crate) struct Source {
+pub(crate) struct TextBatchSource {
     loader: Loader,
     from: Position,
     device: Device,
@@ -108,7 +108,7 @@ impl Texts {
 }
 
 impl Objective for Texts {
-    type Inputs = Inputs;
+    type Inputs = UploadedBatch;
 
     fn micros(&self) -> u32 {
         self.next_token().micros()
@@ -118,11 +118,11 @@ impl Objective for Texts {
         self.model.params()
     }
 
-    fn loss(&self, inputs: &Inputs, rows_before: usize) -> Result<Tensor> {
+    fn loss(&self, inputs: &UploadedBatch, rows_before: usize) -> Result<Tensor> {
         self.next_token().loss(inputs, rows_before)
     }
 
-    fn one_row(&self, inputs: &Inputs) -> Result<Inputs> {
+    fn one_row(&self, inputs: &UploadedBatch) -> Result<UploadedBatch> {
         self.next_token().one_row(inputs)
     }
 
@@ -133,7 +133,7 @@ impl Objective for Texts {
 
 impl Task for Texts {
     type Batch = (Position, Batch);
-    type Source = Source;
+    type Source = TextBatchSource;
     type Feed = Feed;
     type Metrics = StepMetrics;
     type Record = StepMetrics;
@@ -145,10 +145,10 @@ impl Task for Texts {
     const NAMES_RANK: bool = true;
     const WATCHED: bool = true;
 
-    fn source(&self, training: &Training<StepMetrics>) -> Source {
+    fn source(&self, training: &Training<StepMetrics>) -> TextBatchSource {
         let c = &self.config;
         let rows = training.ranks.parallel.as_ref().map_or(c.batch, |p| p.rows().len());
-        Source {
+        TextBatchSource {
             loader: self.loader.clone(),
             from: training.progress.position,
             device: training.device.clone(),
@@ -156,8 +156,8 @@ impl Task for Texts {
         }
     }
 
-    fn ahead<O>(source: Source, work: impl FnOnce(&mut Feed) -> Result<O>) -> Result<O> {
-        let Source { loader, from, device, sizes: [rows, context, micros] } = source;
+    fn ahead<O>(source: TextBatchSource, work: impl FnOnce(&mut Feed) -> Result<O>) -> Result<O> {
+        let TextBatchSource { loader, from, device, sizes: [rows, context, micros] } = source;
         let batches = Prefetch::start(loader, from, PREFETCH)?;
         let uploads = Uploads::new(&device, rows, context, micros)?;
         work(&mut Feed { batches, uploads })
@@ -173,7 +173,7 @@ impl Task for Texts {
         (position, batch): (Position, Batch),
         at: At,
         ranks: &mut Ranks,
-    ) -> Result<(Inputs, Position)> {
+    ) -> Result<(UploadedBatch, Position)> {
         if let Some(rows) = ranks.parallel.as_mut().and_then(|parallel| parallel.rows.as_mut()) {
             if at.micro == 0 {
                 rows.clear();

@@ -1,7 +1,7 @@
 //! Forward and backward passes of the micro-batches of a step, sums of their gradients, and the update.
 
 use super::Task;
-use super::passes::{Collect, Part, gradients, warm};
+use super::passes::{Collect, StepSlice, gradients, warm};
 use super::ranks::Ranks;
 use super::sharded::{Arriving, Zero};
 use crate::config::GraphMode;
@@ -115,7 +115,7 @@ impl Accumulation {
         let Some(parallel) = ranks.parallel.as_mut() else { return Ok(true) };
         let (sums, optimizer) = (sums.as_ref(), &*optimizer);
         let prepared = made.and_then(|()| {
-            let part = Part { apart: sums.and_then(Sums::apart), ..part_of(task, Some(parallel)) };
+            let part = StepSlice { apart: sums.and_then(Sums::apart), ..part_of(task, Some(parallel)) };
             let step = || {
                 let collect = Collect::into_sums(sums);
                 let loss = detect_anomaly(*on, || gradients(task, optimizer, part, inputs, collect))?;
@@ -158,7 +158,7 @@ impl Accumulation {
             parallel.begin_rows(table)?;
         }
         let statistics = parallel.as_ref().and_then(|parallel| parallel.statistics.clone());
-        let part = Part { apart, statistics: statistics.as_ref(), ..part_of(task, parallel.as_ref()) };
+        let part = StepSlice { apart, statistics: statistics.as_ref(), ..part_of(task, parallel.as_ref()) };
         let divided = zero.and_then(Zero::divided);
         let collect = divided.map_or(Collect::into_sums(sums), Collect::Give);
         let mut step = || {
@@ -214,7 +214,7 @@ impl Accumulation {
         let divided = zero.as_ref().and_then(Zero::divided);
         let part = part_of(task, parallel.as_ref());
         let statistics = part.statistics.cloned();
-        let part = Part { statistics: statistics.as_ref(), ..part };
+        let part = StepSlice { statistics: statistics.as_ref(), ..part };
         let made = warm(task, optimizer, part, inputs, divided).and_then(|loss| {
             let device = loss.device();
             let staying = if divided.is_some() { Vec::new() } else { task.params().trained() };
@@ -303,10 +303,10 @@ fn begin_reduction(
 }
 
 /// Returns this rank's part of a batch.
-fn part_of<'a>(task: &impl Task, parallel: Option<&'a Parallel>) -> Part<'a> {
+fn part_of<'a>(task: &impl Task, parallel: Option<&'a Parallel>) -> StepSlice<'a> {
     let (share, rows_before) = parallel.map_or((1.0, 0), |p| (task.share(p), p.rows().start));
     let statistics = parallel.and_then(|parallel| parallel.statistics.as_ref());
-    Part { micros: task.micros(), share, rows_before, apart: None, statistics }
+    StepSlice { micros: task.micros(), share, rows_before, apart: None, statistics }
 }
 
 /// Plans the memory of a step before the first one runs.
@@ -314,7 +314,7 @@ fn dry_run<T: Task>(
     stepper: &mut Stepper,
     task: &T,
     optimizer: &mut Optimizer,
-    part: Part<'_>,
+    part: StepSlice<'_>,
     inputs: &T::Inputs,
 ) -> Result<()> {
     // Both closures need the optimizer, one after the other.

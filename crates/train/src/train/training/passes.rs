@@ -5,14 +5,14 @@ use crate::optim::Optimizer;
 use crate::train::divided::Divided;
 use crate::train::statistics::Statistics;
 use crate::train::sums::Sums;
-use netcl_model::layers::{Ranks as OverRanks, together};
-use netcl_tensor::tape::{accumulate_in_place, give_gradients, later_gradients_apart, replace_in_place};
+use netcl_model::layers::{RankGroup as OverRanks, together};
+use netcl_tensor::tape::{accumulate_in_place, later_gradients_apart, replace_in_place, with_gradient_sink};
 use netcl_tensor::{Result, Tensor};
 use std::sync::Arc;
 
 /// The part of a step that a forward and backward pass computes.
 #[derive(Clone, Copy)]
-pub(in crate::train) struct Part<'a> {
+pub(in crate::train) struct StepSlice<'a> {
     /// Micro-batches of the step.
     pub micros: u32,
     /// Share of its rows in the rows of a batch.
@@ -54,11 +54,11 @@ impl Collect<'_> {
 pub(in crate::train) fn gradients<T: Objective>(
     task: &T,
     optimizer: &Optimizer,
-    part: Part<'_>,
+    part: StepSlice<'_>,
     inputs: &T::Inputs,
     collect: Collect<'_>,
 ) -> Result<Tensor> {
-    let Part { micros, share, rows_before, apart, statistics } = part;
+    let StepSlice { micros, share, rows_before, apart, statistics } = part;
     let device = task.params().device();
     let pass = || {
         let tag = device.tag("activations");
@@ -97,7 +97,7 @@ pub(in crate::train) fn collected(
         Collect::New => backward(),
         Collect::Give(to) => {
             to.restart();
-            give_gradients(to.taker(), backward)
+            with_gradient_sink(to.taker(), backward)
         }
         Collect::Add => accumulate_in_place(backward),
         Collect::Replace => {
@@ -111,7 +111,7 @@ pub(in crate::train) fn collected(
 pub(in crate::train) fn warm<T: Objective>(
     task: &T,
     optimizer: &Optimizer,
-    part: Part<'_>,
+    part: StepSlice<'_>,
     inputs: &T::Inputs,
     divided: Option<&Divided>,
 ) -> Result<Tensor> {

@@ -1,12 +1,12 @@
-//! The other ranks of a run, and the state divided among them.
+//! The other ranks of a run, and the state divided between them.
 
 use super::sharded::{Arriving, Zero};
 use crate::optim::Optimizer;
-use crate::train::gathered::{Piece, gather};
+use crate::train::gathered::{TensorPiece, gather};
 use crate::train::parallel::Parallel;
+use crate::train::rank_stats::RankTimes;
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
-use crate::train::told::RankTimes;
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use netcl_tensor::{Device, Error, Result, Tensor};
 
@@ -36,7 +36,7 @@ impl Ranks {
         self.parallel.is_none()
     }
 
-    /// Returns whether the layers are divided among ranks.
+    /// Returns whether the layers are divided between ranks.
     pub fn is_piped(&self) -> bool {
         self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some())
     }
@@ -126,9 +126,9 @@ impl Ranks {
             let (first, tensor) = (part.first, part.tensor);
             let elements = first..first + tensor.count();
             let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
-            Piece::new(part.name, FileDtype::F32, part.shape, elements, bytes)
+            TensorPiece::new(part.name, FileDtype::F32, part.shape, elements, bytes)
         });
-        let pieces: Vec<Piece<'_>> = parts.collect();
+        let pieces: Vec<TensorPiece<'_>> = parts.collect();
         let Some(mut all) = gather(parallel.group(), &pieces)? else { return Ok(None) };
         all.extend(optimizer.planned_counters()?.iter().map(Planned::take).collect::<Result<Vec<_>>>()?);
         Ok(Some(all))

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// Polling interval while training waits for a write.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Outputs of a run and their destinations.
 pub(crate) struct Reporting<R> {
@@ -188,7 +188,7 @@ impl<R: Record> Reporting<R> {
         while let Some((step, written, total)) = self.writing.progress().filter(|_| !self.writing.is_done()) {
             observer.saving(&Saving { step, written, total, waiting: true });
             // Short intervals at first, because small checkpoints take a few milliseconds.
-            std::thread::sleep(LOOK.min(begun.elapsed() / 4 + Duration::from_micros(200)));
+            std::thread::sleep(POLL_INTERVAL.min(begun.elapsed() / 4 + Duration::from_micros(200)));
         }
         if let Some((step, path)) = self.writing.end()? {
             observer.saved(step, &path);

@@ -188,10 +188,10 @@ impl<T: Task> Run<T> {
     }
 
     /// Reports the ranks' requests to the task.
-    pub(super) fn heard(&self, watch: &mut T::Watch<'_>) {
+    pub(super) fn pass_request(&self, watch: &mut T::Watch<'_>) {
         if let Some(parallel) = &self.training.ranks.parallel {
             let [stop, save] = parallel.balance.asked();
-            T::heard(watch, Asked { stop, save });
+            T::on_request(watch, Asked { stop, save });
         }
     }
 
@@ -214,7 +214,7 @@ impl<T: Task> Run<T> {
         let last = progress.is_last();
         let best = self.task.review(&mut self.training, metrics, asked, watch)?;
         if asked.stop || asked.save || last || best || checkpoint {
-            self.same_weights()?;
+            self.resync_weights()?;
             let begun = Instant::now();
             self.save(best, watch)?;
             self.host_did("checkpoint", begun);

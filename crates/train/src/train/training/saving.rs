@@ -43,7 +43,7 @@ impl<T: Task> Run<T> {
         let Self { task, training } = self;
         let mut state = training.progress.state(task.micros());
         task.note(&mut state);
-        // State that is divided among ranks comes from all of them.
+        // State that is divided between ranks comes from all of them.
         let optimizer = match training.ranks.zero {
             Some(_) => Vec::new(),
             None => training.optimizer.planned_state()?,

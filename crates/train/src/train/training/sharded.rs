@@ -13,7 +13,7 @@ use netcl_tensor::{Device, Result, Tensor};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// State that is divided among ranks.
+/// State that is divided between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharding {
     /// The stage of ZeRO: 1 divides the optimizer's state, 2 gradients as well.

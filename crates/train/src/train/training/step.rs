@@ -178,7 +178,7 @@ impl<T: Task> Run<T> {
         }
         let asked = &mut || [watch.should_stop(), watch.should_save()];
         let (loss, after) = self.task.step_of_stage(&mut self.training, feed, asked)?;
-        self.heard(watch);
+        self.pass_request(watch);
         Ok(Made::Done(loss, after))
     }
 
@@ -204,7 +204,7 @@ impl<T: Task> Run<T> {
         let apart = passes.sums.as_ref().and_then(|sums| sums.apart());
         parallel.finish_reductions(loss, [watch.should_stop(), watch.should_save()], apart)?;
         self.host_did("all_reduce", begun);
-        self.heard(watch);
+        self.pass_request(watch);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::data::random::below;
 use crate::optim::{AdamW, ParamGroup};
 use crate::run::{RunFolder, StepMetrics};
 use crate::schedule::{LearningRate, Schedule};
-use crate::train::{Balance, Silent, Unit};
+use crate::train::{Balance, Silent, SpeedUnit};
 use netcl_dist::{Group, local};
 use netcl_model::checkpoint::{Bytes, Checkpoint, FileDtype, MODEL_FILE};
 use netcl_model::params::Init;
@@ -210,7 +210,7 @@ fn run(dir: &Path, (micros, graph): (u32, GraphMode), rank: Option<&Group>) -> R
     let (mut ranks, mut rows) = (Ranks::default(), 0..PAIRS);
     if let Some(group) = rank {
         let mut balance = Balance::new(group, PAIRS, 1);
-        balance.meet(&device, &[], (1, Unit::Images)).unwrap();
+        balance.meet(&device, &[], (1, SpeedUnit::Images)).unwrap();
         let parallel = Parallel::with(group, balance);
         rows = parallel.rows();
         ranks.parallel = Some(parallel);

@@ -3,7 +3,7 @@
 use super::Attention;
 use crate::decoder::config::NormConfig;
 use crate::decoder::norm::Norm;
-use crate::decoder::state::State;
+use crate::decoder::state::LayerState;
 use netcl_tensor::ops::decode_step::Map;
 use netcl_tensor::{Error, Result, Tensor};
 
@@ -28,7 +28,7 @@ pub struct Fused<'a> {
 impl<'a> Fused<'a> {
     pub(super) fn of(
         attention: &'a Attention,
-        state: &'a State,
+        state: &'a LayerState,
         [qkv, out]: [&Option<Tensor>; 2],
         norm: Option<NormConfig>,
     ) -> Result<Self> {

@@ -13,12 +13,12 @@ use crate::params::Params;
 use netcl_tensor::{Error, Result};
 
 /// Attention as a [mixer](MixerKind).
-pub struct Kind;
+pub struct AttentionKind;
 
-/// See [`Kind`].
-pub static KIND: Kind = Kind;
+/// See [`AttentionKind`].
+pub static KIND: AttentionKind = AttentionKind;
 
-impl MixerKind for Kind {
+impl MixerKind for AttentionKind {
     fn name(&self) -> MixerName {
         ATTENTION
     }

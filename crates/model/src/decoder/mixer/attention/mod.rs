@@ -14,11 +14,11 @@ use crate::decoder::config::{LayerKind, NormConfig};
 use crate::decoder::norm::Norm;
 use crate::decoder::pass::{Pass, StepAt};
 use crate::decoder::projection::Projection;
-use crate::decoder::state::State;
+use crate::decoder::state::LayerState;
 use crate::decoder::weight::Weight;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
-use netcl_tensor::ops::fused_linear::Around;
+use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::rope::rope;
 use netcl_tensor::{Error, Result, Tensor};
@@ -92,7 +92,7 @@ impl Mixer for Attention {
     /// Decoding step: takes x `(B, 1, C)`, before the norm if there is one → `(B, 1, H*D)`.
     fn step(&self, x: &Tensor, norm: Option<&Norm>, at: &StepAt<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
-        let mut qkv = self.qkv.around(x, Around { norm: norm.map(Norm::before), ..Around::default() })?;
+        let mut qkv = self.qkv.around(x, FusedOps { norm: norm.map(Norm::before), ..FusedOps::default() })?;
         let mut norm = None;
         if let Some([query, key]) = &self.norms {
             let ((q, q_shift), (k, k_shift)) = (query.parts(), key.parts());
@@ -122,7 +122,7 @@ impl Mixer for Attention {
     }
     fn fused<'a>(
         &'a self,
-        state: &'a State,
+        state: &'a LayerState,
         copies: [&Option<Tensor>; 2],
         norm: Option<NormConfig>,
     ) -> Result<Fused<'a>> {

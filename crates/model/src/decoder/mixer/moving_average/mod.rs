@@ -9,10 +9,10 @@ use crate::decoder::lister::{Lister, Map, STD, parameter};
 use crate::decoder::norm::Norm;
 use crate::decoder::pass::{Pass, StepAt};
 use crate::decoder::projection::Projection;
-use crate::decoder::state::{At, State, StateSpec};
+use crate::decoder::state::{At, LayerState, StateSpec};
 use crate::decoder::weight::Weight;
 use crate::params::{Init, Params};
-use netcl_tensor::ops::fused_linear::Around;
+use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::{Result, Tensor};
 
@@ -25,12 +25,12 @@ const DECAY: &str = "average.decay";
 const OUTPUT: &str = "average.out_proj";
 
 /// The moving average as a [mixer kind](MixerKind).
-pub struct Kind;
+pub struct MovingAverageKind;
 
-/// See [`Kind`].
-pub static KIND: Kind = Kind;
+/// See [`MovingAverageKind`].
+pub static KIND: MovingAverageKind = MovingAverageKind;
 
-impl MixerKind for Kind {
+impl MixerKind for MovingAverageKind {
     fn name(&self) -> MixerName {
         MOVING_AVERAGE
     }
@@ -110,7 +110,7 @@ impl MovingAverage {
     }
 
     /// Does the same after the tokens of a state, which these tokens extend.
-    fn go_on(&self, u: &Tensor, state: &State, at: At<'_>) -> Result<Tensor> {
+    fn go_on(&self, u: &Tensor, state: &LayerState, at: At<'_>) -> Result<Tensor> {
         let h = self.averages(u, Some(&state.recall(at)?))?;
         state.keep(&h, at)?;
         Ok(h)
@@ -125,7 +125,7 @@ impl Mixer for MovingAverage {
         self.go_on(&u, past.state(self.index)?, At { position: &position, pages: past.pages })
     }
     fn step(&self, x: &Tensor, norm: Option<&Norm>, at: &StepAt<'_>) -> Result<Tensor> {
-        let u = self.input.around(x, Around { norm: norm.map(Norm::before), ..Around::default() })?;
+        let u = self.input.around(x, FusedOps { norm: norm.map(Norm::before), ..FusedOps::default() })?;
         self.go_on(&u, at.state(self.index)?, At { position: at.position, pages: at.pages })
     }
     fn out(&self) -> &Projection {

@@ -6,8 +6,8 @@ use crate::ops::matmul::linear;
 use crate::suite::test_device;
 use crate::{DType, Device, Result, Settings, Tensor, lazy};
 
-/// Returns devices for the CPU's kernel for products with expressions, which some CPUs would not choose for few rows, and for the portable
-/// GPU kernels with all checks of the simulated GPU.
+/// Returns devices for two kinds of kernels: the CPU's kernel for products with expressions, which some CPUs would not choose for few rows, and the
+/// portable GPU kernels with all checks of the simulated GPU.
 fn devices() -> Vec<Device> {
     let own = test_device().unwrap();
     let mut settings = own.settings().clone();
@@ -159,7 +159,7 @@ fn products_see_what_was_there_when_they_were_called() {
 fn tensor_cores_take_expressions() {
     let device = test_device().unwrap();
     if device.capabilities().sm() != Some(90) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     let tree = |y: &Tensor, t: &[Tensor]| y.mul(&t[1])?.add(&t[0])?.relu()?.add_scalar(0.5);

@@ -186,7 +186,7 @@ INLINE void scale_rows_and_add(float *c, int n, float by0, float by8, const floa
 }
 
 /* Dropout of the scores' weights, by draws of Philox (include/philox.cl). DROP_ARGS are a kernel's last arguments, DROP_OF_ARGS builds the
- * struct from them. Without DROPOUT there are no draws. `keep` is the factor of kept weights. */
+ * struct from them. Without DROPOUT nothing is drawn. `keep` is the factor of kept weights. */
 typedef struct {
   ulong seed, offset;
   uint drop;
@@ -225,7 +225,7 @@ INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, const 
   }
 }
 /* Does the same for a fragment of 64 keys x n queries. n0 is the draw of the block's first query + 2 * (item % 4) and of the item's upper key /
- * 4, `next` the number of draws between queries. Of four items on four keys, item r draws for query r & 1 and the upper or lower four keys. */
+ * 4, `next` the number of draws between queries. If four items share four keys, item r draws for query r & 1 and the upper or lower four keys. */
 INLINE void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, const Dropout *d) {
   const int r = g & 3;
   n0 += (r & 1) * next + (r >> 1) * 2;

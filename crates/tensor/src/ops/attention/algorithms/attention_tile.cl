@@ -2,7 +2,7 @@
  *
  * A group of WG items owns BQ query rows and processes the keys BK at a time through local memory; T×S is never stored. Item (ty, tx), see
  * attention_grid.cl, owns rows ty + i*TY: of the scores the keys tx + j*TX, of o the four columns from 4*tx + 32*c on. Scores and sums are f32;
- * each item keeps the sum of its own columns, and these are added at the end.
+ * each item keeps the sum of its columns, and these are added at the end.
  *
  * groups    ceil(T*G / BQ), KH, B of WG items
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T

@@ -125,7 +125,7 @@ INLINE void consume_kv(const KvPlace *at, const Sizes *n, int first, int me, __g
     uint P[BLOCK / 4], used = 0;
     int keep = 0, h = 0, m = first_queries_of(n, block);
 #if WINDOW
-    /* Keys before every query's window have no query blocks, so their sums start at zero. */
+    /* Keys before every query's window do not have query blocks, so their sums start at zero. */
 #pragma unroll
     for (int i = 0; i < DP / 2; ++i) sums[i] = 0.0f;
 #endif

@@ -1,8 +1,8 @@
 //! Attention in f32 on NVIDIA's sm_90 tensor cores, with each operand as the sum of three bf16 parts.
 
-use super::super::problem::{Known, Problem, View, read, write};
+use super::super::problem::{AttentionProblem, Known, View, read, write};
 use super::sm90::{self, BF16X3_INCLUDES, blocks_fit, cache_share, counters, units};
-use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
+use super::{AttentionBackward, AttentionPlan, BackwardRow, Forward, ForwardRow, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 use netcl_kernel::tune::Constant;
@@ -37,7 +37,7 @@ pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
     kernel: &BF16X3,
     supports: |r| takes(r.p, r.o),
     models: &[&MODEL, &sm90::MODEL, &DEVICE],
-    estimate: |r| (forward_micros(r.p, r.device()), Plan::Direct),
+    estimate: |r| (forward_micros(r.p, r.device()), AttentionPlan::Direct),
     run: |r, _| forward(r),
     self_test: Some(|device| proof::forward(device, &FORWARD, &proof::IN_F32)),
 };
@@ -45,12 +45,12 @@ pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &BF16X3_BWD,
     supports: supports_backward,
     models: &[&MODEL, &sm90::MODEL, &DEVICE],
-    estimate: |r| (backward_micros(r.p, r.device()), Plan::Direct),
+    estimate: |r| (backward_micros(r.p, r.device()), AttentionPlan::Direct),
     run: |r, _| backward(r),
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::IN_F32)),
 };
 
-fn takes(p: &Problem, o: &Tensor) -> Result<(), &'static str> {
+fn takes(p: &AttentionProblem, o: &Tensor) -> Result<(), &'static str> {
     match () {
         () if p.dtype != DType::F32 => Err("storage other than f32"),
         () if p.size > BLOCK => Err("heads of more than 64"),
@@ -61,7 +61,7 @@ fn takes(p: &Problem, o: &Tensor) -> Result<(), &'static str> {
 }
 
 /// Checks the same for the gradients, which are stored in pairs of elements.
-fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+fn supports_backward(r: &AttentionBackward<'_>) -> Result<(), &'static str> {
     let pairs =
         |view: &View<'_>| view.offset.is_multiple_of(2) && view.strides.iter().all(|s| s.is_multiple_of(2));
     takes(r.p, r.known.o)?;
@@ -78,14 +78,14 @@ static MODEL: Model = Model {
 
 /// Estimates the microseconds of splitting `queries` tensors of query rows and `keys` of key rows. Each element is read as f32 and written as three
 /// bf16.
-fn images(p: &Problem, device: &Device, [queries, keys]: [usize; 2]) -> f64 {
+fn images(p: &AttentionProblem, device: &Device, [queries, keys]: [usize; 2]) -> f64 {
     let ([_, image], [memory, _]) = (MODEL.on(device), DEVICE.on(device));
     let rows = queries * p.heads * p.queries + keys * p.kv_heads * p.keys;
     (queries + keys) as f64 * image + (p.batch * rows * (4 * p.size + 6 * BLOCK)) as f64 / memory
 }
 
 /// Estimates the microseconds of tiles of two blocks of rows, each processing `walked` rows, at `operations` per pair and column.
-fn walk(p: &Problem, device: &Device, walked: usize, operations: f64) -> f64 {
+fn walk(p: &AttentionProblem, device: &Device, walked: usize, operations: f64) -> f64 {
     let [flops, _] = MODEL.on(device);
     let rows = 2 * BLOCK;
     let all = p.computed(rows, BLOCK) * (p.batch * p.heads) as f64;
@@ -93,30 +93,36 @@ fn walk(p: &Problem, device: &Device, walked: usize, operations: f64) -> f64 {
     shared_out(all, (rows * walked.next_multiple_of(BLOCK)) as f64, units(device)) * pair / flops
 }
 
-fn forward_micros(p: &Problem, device: &Device) -> f64 {
+fn forward_micros(p: &AttentionProblem, device: &Device) -> f64 {
     let [launch, _] = sm90::MODEL.on(device);
     images(p, device, [1, 2]) + launch + walk(p, device, p.keys, 4.0)
 }
 
 /// Estimates the microseconds of statistics, then dk and dv, then dq.
-fn backward_micros(p: &Problem, device: &Device) -> f64 {
+fn backward_micros(p: &AttentionProblem, device: &Device) -> f64 {
     let [launch, _] = sm90::MODEL.on(device);
     let passes = walk(p, device, p.queries * p.group(), 8.0) + walk(p, device, p.keys, 6.0);
     images(p, device, [2, 2]) + 3.0 * launch + passes
 }
 
 /// Returns the problem with the type of the kernels' products, bf16.
-fn of_parts(p: &Problem) -> Problem {
-    Problem { dtype: DType::Bf16, ..p.clone() }
+fn of_parts(p: &AttentionProblem) -> AttentionProblem {
+    AttentionProblem { dtype: DType::Bf16, ..p.clone() }
 }
 
 /// Returns the number of key heads whose two images of `rows` rows fit in the L2 cache at the same time.
-fn together(p: &Problem, device: &Device, rows: usize) -> usize {
+fn together(p: &AttentionProblem, device: &Device, rows: usize) -> usize {
     (cache_share(device) / (2 * BLOCK_BYTES * rows.div_ceil(BLOCK))).clamp(1, p.batch * p.kv_heads)
 }
 
 /// Splits x to an image of its bf16 parts: (B,heads,rows / 64 rounded up,3,8,64,8).
-fn image(kernel: &'static Kernel, p: &Problem, x: &View<'_>, heads: usize, rows: usize) -> Result<Tensor> {
+fn image(
+    kernel: &'static Kernel,
+    p: &AttentionProblem,
+    x: &View<'_>,
+    heads: usize,
+    rows: usize,
+) -> Result<Tensor> {
     let blocks = rows.div_ceil(BLOCK);
     let out = Tensor::empty(x.tensor.device(), [p.batch * heads * blocks, BLOCK_BYTES / 2], DType::Bf16)?;
     let launch = of_parts(p).defined(kernel.launch("attention_planes")).local([256, 1, 1]);
@@ -127,7 +133,7 @@ fn image(kernel: &'static Kernel, p: &Problem, x: &View<'_>, heads: usize, rows:
 
 fn start(
     kernel: &'static Kernel,
-    p: &Problem,
+    p: &AttentionProblem,
     entry: &'static str,
     device: &Device,
     tiles: usize,
@@ -154,7 +160,7 @@ fn forward(r: &Forward<'_>) -> Result<()> {
 }
 
 /// Computes dq, dk, dv; see `attention_bf16x3_sm90_bwd.cl`.
-fn backward(r: &Backward<'_>) -> Result<()> {
+fn backward(r: &AttentionBackward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let Known { q, k, v, o, lse, dy } = r.known;
     let blocks = p.batch * p.heads * p.queries.div_ceil(BLOCK);

@@ -1,7 +1,7 @@
 //! The algorithms for attention and its gradients, one file per table row, with its kernel. [`Table`] explains how rows are chosen. To add a
 //! variant, add a file here and its line in `rows!`. All forwards store the same results, so any forward works with any backward.
 
-use super::problem::{Known, Problem, View};
+use super::problem::{AttentionProblem, Known, View};
 use crate::ops::algorithms::{Algorithm, Job, Table, kernels};
 use crate::ops::prelude::*;
 
@@ -9,7 +9,7 @@ mod macros;
 pub(super) mod proof;
 mod sm90;
 
-/// Declares modules and their rows in the two tables: `file [ROWS of the forward] [ROWS of the gradients];`. Among equal estimates the first row is
+/// Declares modules and their rows in the two tables: `file [ROWS of the forward] [ROWS of the gradients];`. If estimates are equal, the first row is
 /// chosen.
 macro_rules! rows {
     ($($module:ident [$($forward:ident),*] [$($backward:ident),*];)*) => {
@@ -36,7 +36,7 @@ pub(super) static BACKWARD: Table<Backwards> = Table::new("attention_bwd", &BACK
 
 /// The job of attention, [`Forward`].
 pub(super) struct Forwards;
-/// The job of its gradients, [`Backward`].
+/// The job of its gradients, [`AttentionBackward`].
 pub(super) struct Backwards;
 /// An algorithm for attention.
 pub(super) type ForwardRow = Algorithm<Forwards>;
@@ -45,7 +45,7 @@ pub(super) type BackwardRow = Algorithm<Backwards>;
 
 /// An algorithm's division of the work.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Plan {
+pub(super) enum AttentionPlan {
     /// No parameters: the division follows from the problem.
     Direct,
     /// Groups of `rows` query rows, which process `keys` keys at a time.
@@ -62,7 +62,7 @@ pub(super) enum Plan {
 
 /// The problem `o = softmax(scale * q kᵀ + mask) v`, with the logarithms of the softmax's sums.
 pub(super) struct Forward<'a> {
-    pub p: &'a Problem,
+    pub p: &'a AttentionProblem,
     /// q, k, v.
     pub inputs: [View<'a>; 3],
     /// Result (B,T,H,D), contiguous.
@@ -78,14 +78,14 @@ impl<'a> Forward<'a> {
 }
 
 /// The problem of the gradients of q, k and v.
-pub(super) struct Backward<'a> {
-    pub p: &'a Problem,
+pub(super) struct AttentionBackward<'a> {
+    pub p: &'a AttentionProblem,
     pub known: &'a Known<'a>,
     /// dq, dk, dv.
     pub grads: [View<'a>; 3],
 }
 
-impl<'a> Backward<'a> {
+impl<'a> AttentionBackward<'a> {
     pub fn device(&self) -> &'a Device {
         self.known.o.device()
     }
@@ -102,7 +102,7 @@ const ALIGNED: usize = 64;
 /// Properties of a problem that a decision depends on: sizes, the presence of options, and the layouts of operands and results. See
 /// [`Job::Signature`].
 #[derive(PartialEq, Eq, Hash)]
-pub(super) struct Signature {
+pub(super) struct AttentionSignature {
     dtype: DType,
     sizes: [usize; 6],
     window: Option<usize>,
@@ -112,12 +112,12 @@ pub(super) struct Signature {
     o: usize,
 }
 
-fn signature(p: &Problem, views: &[&View<'_>], o: &Tensor) -> Signature {
+fn signature(p: &AttentionProblem, views: &[&View<'_>], o: &Tensor) -> AttentionSignature {
     let mut places = [(0, [0; 3]); 7];
     for (place, view) in places.iter_mut().zip(views) {
         *place = (view.offset % ALIGNED, view.strides);
     }
-    Signature {
+    AttentionSignature {
         dtype: p.dtype,
         sizes: [p.batch, p.heads, p.kv_heads, p.queries, p.keys, p.size],
         window: p.window,
@@ -128,7 +128,7 @@ fn signature(p: &Problem, views: &[&View<'_>], o: &Tensor) -> Signature {
 }
 
 /// Returns the class from the storage type, the options, and the powers of two of the sizes.
-fn class(p: &Problem) -> u64 {
+fn class(p: &AttentionProblem) -> u64 {
     let log = |n: usize| u64::from(n.max(1).next_power_of_two().ilog2().min(31));
     let sizes = log(p.batch * p.heads) | log(p.queries) << 5 | log(p.keys) << 10 | log(p.size) << 15;
     let flags = [p.causal, p.window.is_some(), p.softcap.is_some(), p.mask.is_some(), p.group() > 1];
@@ -136,23 +136,23 @@ fn class(p: &Problem) -> u64 {
     1 + (sizes | u64::from(p.dtype.code() as u32) << 19 | flags << 23)
 }
 
-fn describe(p: &Problem) -> String {
-    let Problem { batch, heads, kv_heads, queries, keys, size, dtype, .. } = p;
+fn describe(p: &AttentionProblem) -> String {
+    let AttentionProblem { batch, heads, kv_heads, queries, keys, size, dtype, .. } = p;
     format!("q ({batch}, {heads}, {queries}, {size}) and k ({batch}, {kv_heads}, {keys}, {size}) in {dtype}")
 }
 
 impl Job for Forwards {
     type Request<'a> = Forward<'a>;
-    type Plan = Plan;
+    type Plan = AttentionPlan;
     type Output = ();
-    type Signature = Signature;
+    type Signature = AttentionSignature;
     fn device<'r>(request: &'r Forward<'_>) -> &'r Device {
         request.device()
     }
     fn class(request: &Forward<'_>) -> u64 {
         class(request.p)
     }
-    fn signature(Forward { p, inputs: [q, k, v], o, .. }: &Forward<'_>) -> Signature {
+    fn signature(Forward { p, inputs: [q, k, v], o, .. }: &Forward<'_>) -> AttentionSignature {
         signature(p, &[q, k, v], o)
     }
     fn describe(request: &Forward<'_>) -> String {
@@ -161,20 +161,22 @@ impl Job for Forwards {
 }
 
 impl Job for Backwards {
-    type Request<'a> = Backward<'a>;
-    type Plan = Plan;
+    type Request<'a> = AttentionBackward<'a>;
+    type Plan = AttentionPlan;
     type Output = ();
-    type Signature = Signature;
-    fn device<'r>(request: &'r Backward<'_>) -> &'r Device {
+    type Signature = AttentionSignature;
+    fn device<'r>(request: &'r AttentionBackward<'_>) -> &'r Device {
         request.device()
     }
-    fn class(request: &Backward<'_>) -> u64 {
+    fn class(request: &AttentionBackward<'_>) -> u64 {
         class(request.p)
     }
-    fn signature(Backward { p, known, grads: [dq, dk, dv] }: &Backward<'_>) -> Signature {
+    fn signature(
+        AttentionBackward { p, known, grads: [dq, dk, dv] }: &AttentionBackward<'_>,
+    ) -> AttentionSignature {
         signature(p, &[&known.q, &known.k, &known.v, &known.dy, dq, dk, dv], known.o)
     }
-    fn describe(request: &Backward<'_>) -> String {
+    fn describe(request: &AttentionBackward<'_>) -> String {
         describe(request.p)
     }
 }

@@ -1,12 +1,12 @@
 //! The gradients of wide 16-bit heads on NVIDIA's sm_90 tensor cores, in one pass: five products instead of seven. The sums of dq are in f32 in
 //! memory, and the blocks of keys add to them in order.
 
-use super::super::problem::{Known, Problem, read, write};
+use super::super::problem::{AttentionProblem, Known, read, write};
 use super::sm90::{
     self, BACKWARD_INCLUDES, KEYS, WIDE, counters, map, start, supports_backward, units, with_maps,
 };
 use super::wgmma::{self, backward_micros};
-use super::{Backward, BackwardRow, Plan, macros, proof};
+use super::{AttentionBackward, AttentionPlan, BackwardRow, macros, proof};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::SM90A;
@@ -26,13 +26,13 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &ORDERED_BWD,
     supports,
     models: &[&MODEL, &wgmma::BACKWARD_MODEL, &sm90::MODEL],
-    estimate: |r| (micros(r.p, r.device()), Plan::Direct),
+    estimate: |r| (micros(r.p, r.device()), AttentionPlan::Direct),
     run: |r, _| run(r),
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::WIDE)),
 };
 
 /// Checks the request. The sums may use a sixteenth of the device's memory.
-fn supports(r: &Backward<'_>) -> Result<(), &'static str> {
+fn supports(r: &AttentionBackward<'_>) -> Result<(), &'static str> {
     let bytes = 4 * r.p.query_blocks() * 64 * WIDE;
     supports_backward(r)?;
     match () {
@@ -57,7 +57,7 @@ static MODEL: Model = Model {
     ],
 };
 
-fn micros(p: &Problem, device: &Device) -> f64 {
+fn micros(p: &AttentionProblem, device: &Device) -> f64 {
     let [sums, waiting] = MODEL.on(device);
     let blocks = p.keys.div_ceil(KEYS) as f64;
     let waiting = waiting * (blocks - 1.0) / blocks / p.keys as f64;
@@ -65,7 +65,7 @@ fn micros(p: &Problem, device: &Device) -> f64 {
 }
 
 /// Computes dq, dk, dv; see `attention_wgmma_sm90_bwd_ordered.cl`.
-fn run(r: &Backward<'_>) -> Result<()> {
+fn run(r: &AttentionBackward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let Known { q, k, v, o, lse, dy } = r.known;
     let blocks = p.query_blocks();

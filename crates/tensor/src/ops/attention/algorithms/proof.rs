@@ -1,12 +1,12 @@
 //! Tests of the sm_90 kernels before their first use: a small problem must give the results of the portable kernels.
 
-use super::super::problem::{Known, Problem, View};
+use super::super::problem::{AttentionProblem, Known, View};
 use super::tile::{portable_backward, portable_forward};
-use super::{Backward, BackwardRow, Forward, ForwardRow};
+use super::{AttentionBackward, BackwardRow, Forward, ForwardRow};
 use crate::ops::prelude::*;
 
 /// Causal, several blocks of keys and an edge, two query heads per key head.
-pub(super) const PROBLEM: Problem = Problem {
+pub(super) const PROBLEM: AttentionProblem = AttentionProblem {
     batch: 2,
     heads: 2,
     kv_heads: 1,
@@ -21,9 +21,9 @@ pub(super) const PROBLEM: Problem = Problem {
     dtype: DType::Bf16,
 };
 /// Wider heads.
-pub(super) const WIDE: Problem = Problem { size: 128, ..PROBLEM };
+pub(super) const WIDE: AttentionProblem = AttentionProblem { size: 128, ..PROBLEM };
 /// The same in f32.
-pub(super) const IN_F32: Problem = Problem { dtype: DType::F32, ..PROBLEM };
+pub(super) const IN_F32: AttentionProblem = AttentionProblem { dtype: DType::F32, ..PROBLEM };
 
 /// Returns the allowed error, relative to the largest value. bf16 results are rounded, and the gradients pass through rounded values several times.
 fn allowed(dtype: DType) -> f32 {
@@ -31,16 +31,20 @@ fn allowed(dtype: DType) -> f32 {
 }
 
 /// Returns whether a row computes this problem like the portable kernel; tested once per device. See [`Tuning::proven`].
-pub(super) fn forward(device: &Device, row: &'static ForwardRow, p: &Problem) -> bool {
+pub(super) fn forward(device: &Device, row: &'static ForwardRow, p: &AttentionProblem) -> bool {
     Tuning::of(device).proven(device, row.kernel, || same_forward(device, p, row))
 }
 /// Returns the same for the gradients.
-pub(super) fn backward(device: &Device, row: &'static BackwardRow, p: &Problem) -> bool {
+pub(super) fn backward(device: &Device, row: &'static BackwardRow, p: &AttentionProblem) -> bool {
     Tuning::of(device).proven(device, row.kernel, || same_backward(device, p, row))
 }
 
 /// Checks that the row's result equals the portable kernel's.
-pub(in crate::ops::attention) fn same_forward(device: &Device, p: &Problem, row: &ForwardRow) -> Result<()> {
+pub(in crate::ops::attention) fn same_forward(
+    device: &Device,
+    p: &AttentionProblem,
+    row: &ForwardRow,
+) -> Result<()> {
     let (inputs, got) = (Inputs::new(device, p)?, Results::new(device, p)?);
     let request = got.request(p, &inputs);
     (row.run)(&request, &(row.estimate)(&request).1)?;
@@ -52,7 +56,7 @@ pub(in crate::ops::attention) fn same_forward(device: &Device, p: &Problem, row:
 /// Checks the same for the gradients.
 pub(in crate::ops::attention) fn same_backward(
     device: &Device,
-    p: &Problem,
+    p: &AttentionProblem,
     row: &BackwardRow,
 ) -> Result<()> {
     let inputs = Inputs::new(device, p)?;
@@ -60,9 +64,9 @@ pub(in crate::ops::attention) fn same_backward(
     let (got, expected) = (Inputs::new(device, p)?, Inputs::new(device, p)?);
     let [q, k, v] = inputs.views();
     let known = Known { q, k, v, o: &results.o, lse: &results.lse, dy: View::heads(&inputs.dy) };
-    let request = Backward { p, known: &known, grads: got.views() };
+    let request = AttentionBackward { p, known: &known, grads: got.views() };
     (row.run)(&request, &(row.estimate)(&request).1)?;
-    let Some(portable) = portable_backward(&Backward { grads: expected.views(), ..request }) else {
+    let Some(portable) = portable_backward(&AttentionBackward { grads: expected.views(), ..request }) else {
         return Ok(());
     };
     portable?;
@@ -81,7 +85,7 @@ struct Inputs {
 
 impl Inputs {
     /// Creates (B,H,T,D) tensors with unordered values between -1 and 1.
-    fn new(device: &Device, p: &Problem) -> Result<Self> {
+    fn new(device: &Device, p: &AttentionProblem) -> Result<Self> {
         let make = |heads: usize, rows: usize, step: usize| {
             let dims = [p.batch, heads, rows, p.size];
             let value = |i: usize| ((i * step + i / 64 * 31) % 2003) as f32 / 1001.0 - 1.0;
@@ -95,7 +99,7 @@ impl Inputs {
         [View::heads(&self.q), View::heads(&self.k), View::heads(&self.v)]
     }
     /// Runs the forward of the portable kernel, or returns `None` if its tile does not fit on the device.
-    fn portable(&self, p: &Problem) -> Result<Option<Results>> {
+    fn portable(&self, p: &AttentionProblem) -> Result<Option<Results>> {
         let results = Results::new(self.q.device(), p)?;
         let done = portable_forward(&results.request(p, self)).transpose()?;
         Ok(done.map(|()| results))
@@ -109,11 +113,11 @@ struct Results {
 }
 
 impl Results {
-    fn request<'a>(&'a self, p: &'a Problem, inputs: &'a Inputs) -> Forward<'a> {
+    fn request<'a>(&'a self, p: &'a AttentionProblem, inputs: &'a Inputs) -> Forward<'a> {
         Forward { p, inputs: inputs.views(), o: &self.o, lse: &self.lse }
     }
-    fn new(device: &Device, p: &Problem) -> Result<Self> {
-        let Problem { batch, heads, queries, size, dtype, .. } = *p;
+    fn new(device: &Device, p: &AttentionProblem) -> Result<Self> {
+        let AttentionProblem { batch, heads, queries, size, dtype, .. } = *p;
         Ok(Self {
             o: Tensor::full(device, [batch, queries, heads, size], f32::NAN, dtype)?,
             lse: Tensor::full(device, [batch, heads, queries], f32::NAN, DType::F32)?,
@@ -121,7 +125,7 @@ impl Results {
     }
 }
 
-fn near(what: &str, p: &Problem, got: &Tensor, expected: &Tensor) -> Result<()> {
+fn near(what: &str, p: &AttentionProblem, got: &Tensor, expected: &Tensor) -> Result<()> {
     if got.device().settings().no_results {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Shared parts of the sm_90 algorithms: supported problems, tensor maps, sizes of tiles and sets of heads.
 
-use super::super::problem::{Problem, View, read};
-use super::{Backward, Forward};
+use super::super::problem::{AttentionProblem, View, read};
+use super::{AttentionBackward, Forward};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
@@ -64,7 +64,7 @@ pub(super) fn units(device: &Device) -> usize {
 }
 
 /// Checks that scores are only scaled, that the first query sees a key, and that a launch can count the rows.
-pub(super) fn plain(p: &Problem) -> Result<(), &'static str> {
+pub(super) fn plain(p: &AttentionProblem) -> Result<(), &'static str> {
     match () {
         () if p.scale.is_nan() || p.scale <= 0.0 => Err("a scale that is not positive"),
         () if p.softcap.is_some() => Err("soft-capped scores"),
@@ -76,8 +76,8 @@ pub(super) fn plain(p: &Problem) -> Result<(), &'static str> {
     }
 }
 
-/// Checks [`plain`], that there is no window, and that the causal diagonal stays in one block of keys for 64 rows.
-pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
+/// Checks [`plain`], that the window is unlimited, and that the causal diagonal stays in one block of keys for 64 rows.
+pub(super) fn blocks_fit(p: &AttentionProblem) -> Result<(), &'static str> {
     let diagonal = !p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64));
     match () {
         () if p.window.is_some() => Err("a window"),
@@ -87,7 +87,7 @@ pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
 }
 
 /// Checks that elements have 16 bits and rows a multiple of 16 bytes.
-pub(super) fn stored_in_16_bits(p: &Problem) -> Result<(), &'static str> {
+pub(super) fn stored_in_16_bits(p: &AttentionProblem) -> Result<(), &'static str> {
     match () {
         () if !matches!(p.dtype, DType::F16 | DType::Bf16) => Err("storage other than f16 and bf16"),
         () if !p.size.is_multiple_of(ALIGNED) => Err("heads of a size that is not a multiple of 8"),
@@ -96,7 +96,7 @@ pub(super) fn stored_in_16_bits(p: &Problem) -> Result<(), &'static str> {
 }
 
 /// Checks 16-bit storage, a head size that local memory holds, and [`blocks_fit`].
-fn takes(p: &Problem) -> Result<(), &'static str> {
+fn takes(p: &AttentionProblem) -> Result<(), &'static str> {
     stored_in_16_bits(p)?;
     if p.size > WIDE { Err("heads of more than 128") } else { blocks_fit(p) }
 }
@@ -114,7 +114,7 @@ pub(super) fn aligned_forward(r: &Forward<'_>) -> Result<(), &'static str> {
     aligned_inputs(r.p, &r.inputs, r.o)
 }
 
-fn aligned_inputs(p: &Problem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<(), &'static str> {
+fn aligned_inputs(p: &AttentionProblem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<(), &'static str> {
     let (queries, keys) = (p.query_dims(), p.key_dims());
     let starts = o.layout().offset.is_multiple_of(ALIGNED);
     match starts && aligned(q, queries) && aligned(k, keys) && aligned(v, keys) {
@@ -124,7 +124,7 @@ fn aligned_inputs(p: &Problem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<
 }
 
 /// Checks the same for the gradients.
-pub(super) fn aligned_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+pub(super) fn aligned_backward(r: &AttentionBackward<'_>) -> Result<(), &'static str> {
     let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
     aligned_inputs(p, &[known.q, known.k, known.v], known.o)?;
     let queries = [dq, &known.dy].into_iter().all(|view| aligned(view, p.query_dims()));
@@ -137,7 +137,7 @@ pub(super) fn supports_forward(r: &Forward<'_>) -> Result<(), &'static str> {
     aligned_forward(r)
 }
 
-pub(super) fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+pub(super) fn supports_backward(r: &AttentionBackward<'_>) -> Result<(), &'static str> {
     takes(r.p)?;
     aligned_backward(r)
 }
@@ -145,7 +145,7 @@ pub(super) fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
 /// Columns that heads of more than 64 are padded to.
 pub(super) const WIDE: usize = 128;
 
-impl Problem {
+impl AttentionProblem {
     /// Returns the number of blocks of 64 queries of all heads, by which statistics are stored.
     pub(super) fn query_blocks(&self) -> usize {
         self.batch * self.heads * self.queries.next_multiple_of(PADDED) / 64
@@ -168,7 +168,7 @@ impl Problem {
 
 /// Builds the tensor map of a view, with copies of `block` rows of D.
 pub(super) fn map(
-    p: &Problem,
+    p: &AttentionProblem,
     view: &View<'_>,
     [batch, heads, rows]: [usize; 3],
     block: usize,
@@ -197,7 +197,7 @@ pub(super) fn counters(device: &Device) -> Result<Buffer> {
 }
 
 pub(super) fn start(
-    p: &Problem,
+    p: &AttentionProblem,
     kernel: &'static Kernel,
     entry: &'static str,
     warpgroups: usize,
@@ -235,7 +235,7 @@ pub(super) fn forward(
 }
 
 /// Computes the statistics of each query row for the gradients: see `attention_sm90_bwd.cl`.
-pub(super) fn statistics(r: &Backward<'_>, kernel: &'static Kernel) -> Result<Tensor> {
+pub(super) fn statistics(r: &AttentionBackward<'_>, kernel: &'static Kernel) -> Result<Tensor> {
     let (p, known) = (r.p, r.known);
     let blocks = p.query_blocks();
     let stats = known.o.empty_f32([blocks, 2, 64])?;

@@ -1,7 +1,7 @@
 //! Attention by tiles in local memory, each computed by a grid of items, on any GPU.
 
-use super::super::problem::{Problem, read, write};
-use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
+use super::super::problem::{AttentionProblem, read, write};
+use super::{AttentionBackward, AttentionPlan, BackwardRow, Forward, ForwardRow, shared_out};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
 use netcl_kernel::tune::{Constant, Model};
@@ -19,11 +19,11 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
     supports: |r| forward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
     models: &[&FORWARD_MODEL],
     estimate: |r| match forward_tile(r.p, r.device()) {
-        Some((rows, keys)) => (forward_micros(r, rows, keys), Plan::Tile { rows, keys }),
-        None => (f64::INFINITY, Plan::Direct),
+        Some((rows, keys)) => (forward_micros(r, rows, keys), AttentionPlan::Tile { rows, keys }),
+        None => (f64::INFINITY, AttentionPlan::Direct),
     },
     run: |r, plan| match *plan {
-        Plan::Tile { rows, keys } => forward(r, (rows, keys)),
+        AttentionPlan::Tile { rows, keys } => forward(r, (rows, keys)),
         _ => Err(ForwardRow::foreign(&TILE)),
     },
     self_test: None,
@@ -33,11 +33,11 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     supports: |r| backward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
     models: &[&BACKWARD_MODEL],
     estimate: |r| match backward_tile(r.p, r.device()) {
-        Some((rows, items)) => (backward_micros(r, rows), Plan::Square { rows, items }),
-        None => (f64::INFINITY, Plan::Direct),
+        Some((rows, items)) => (backward_micros(r, rows), AttentionPlan::Square { rows, items }),
+        None => (f64::INFINITY, AttentionPlan::Direct),
     },
     run: |r, plan| match *plan {
-        Plan::Square { rows, items } => backward(r, (rows, items)),
+        AttentionPlan::Square { rows, items } => backward(r, (rows, items)),
         _ => Err(BackwardRow::foreign(&TILE_BWD)),
     },
     self_test: None,
@@ -59,7 +59,7 @@ fn local_room(device: &Capabilities) -> usize {
 
 /// Returns the first of `tiles` that is allowed for this head size and fits in the device's local memory.
 fn first_that_fits<const N: usize>(
-    p: &Problem,
+    p: &AttentionProblem,
     device: &Device,
     tiles: [(usize, usize); N],
     bytes: impl Fn((usize, usize)) -> usize,
@@ -70,18 +70,18 @@ fn first_that_fits<const N: usize>(
 }
 
 /// Returns the bytes of `rows` rows of D in a tile, and of `tables` tables of `scores` floats, plus dropout's mask.
-fn bytes(p: &Problem, rows: usize, tables: usize, scores: usize) -> usize {
+fn bytes(p: &AttentionProblem, rows: usize, tables: usize, scores: usize) -> usize {
     rows * (p.size.div_ceil(32) * 8 + 1) * 16 + (tables + usize::from(p.mask.is_some())) * scores * 4
 }
 
 /// Returns the query rows and keys of a tile, if the device has room for one.
-fn forward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
+fn forward_tile(p: &AttentionProblem, device: &Device) -> Option<(usize, usize)> {
     let bytes = |(q, k): (usize, usize)| bytes(p, q + k, 1, q * (k + 4)) + q * 36;
     first_that_fits(p, device, FORWARD_TILES, bytes)
 }
 
 /// Returns the rows and work-items of a tile, if the device has room for one.
-fn backward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
+fn backward_tile(p: &AttentionProblem, device: &Device) -> Option<(usize, usize)> {
     let bytes = |(t, _): (usize, usize)| bytes(p, 4 * t, 2, t * (t + 4));
     first_that_fits(p, device, BACKWARD_TILES, bytes)
 }
@@ -99,7 +99,7 @@ static BACKWARD_MODEL: Model = Model { name: "attention_tile_bwd", constants: &C
 /// and element of D.
 fn micros(
     model: &'static Model,
-    p: &Problem,
+    p: &AttentionProblem,
     device: &Device,
     (all, longest): (f64, usize),
     operations: f64,
@@ -113,7 +113,7 @@ fn micros(
 }
 
 /// Returns the pairs that groups of `rows` query rows compute, with `keys` keys at a time: of a head, and of the longest group.
-fn by_queries(p: &Problem, rows: usize, keys: usize) -> (f64, usize) {
+fn by_queries(p: &AttentionProblem, rows: usize, keys: usize) -> (f64, usize) {
     // Rows are those of all heads that share a key head.
     let queries = rows.div_ceil(p.group());
     (p.computed(queries, keys), rows * p.most_keys().next_multiple_of(keys))
@@ -124,7 +124,7 @@ fn forward_micros(r: &Forward<'_>, rows: usize, keys: usize) -> f64 {
 }
 
 /// Estimates the passes by groups of query rows, then by groups of keys.
-fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
+fn backward_micros(r: &AttentionBackward<'_>, rows: usize) -> f64 {
     let (p, device) = (r.p, r.device());
     let (all, queries) = by_queries(p, rows, rows);
     let walked = p.window.map_or(p.rows(), |window| window * p.group()).next_multiple_of(rows);
@@ -138,7 +138,7 @@ pub(super) fn portable_forward(r: &Forward<'_>) -> Option<Result<()>> {
 }
 
 /// Computes the same for the gradients.
-pub(super) fn portable_backward(r: &Backward<'_>) -> Option<Result<()>> {
+pub(super) fn portable_backward(r: &AttentionBackward<'_>) -> Option<Result<()>> {
     backward_tile(r.p, r.device()).map(|tile| backward(r, tile))
 }
 
@@ -151,7 +151,7 @@ fn forward(r: &Forward<'_>, (rows, keys): (usize, usize)) -> Result<()> {
     p.end_grouped(launch).run()
 }
 
-fn backward(r: &Backward<'_>, (tile, items): (usize, usize)) -> Result<()> {
+fn backward(r: &AttentionBackward<'_>, (tile, items): (usize, usize)) -> Result<()> {
     let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
     let most = r.device().capabilities().max_group.max(1);
     let delta = known.lse.empty_like()?;

@@ -1,7 +1,7 @@
 //! Attention on CPUs: a work-item owns rows of queries, one per lane.
 
-use super::super::problem::{Problem, read, write};
-use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
+use super::super::problem::{AttentionProblem, read, write};
+use super::{AttentionBackward, AttentionPlan, BackwardRow, Forward, ForwardRow, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
@@ -20,7 +20,7 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
     models: &[&FORWARD_MODEL],
     estimate: |r| {
         let rows = block(r.device(), &VECTOR).rows;
-        (micros(&FORWARD_MODEL, r.p, r.device(), rows, 4.0), Plan::Direct)
+        (micros(&FORWARD_MODEL, r.p, r.device(), rows, 4.0), AttentionPlan::Direct)
     },
     run: |r, _| forward(r),
     self_test: None,
@@ -31,7 +31,7 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     models: &[&BACKWARD_MODEL],
     estimate: |r| {
         let rows = block(r.device(), &VECTOR_BWD).rows;
-        (micros(&BACKWARD_MODEL, r.p, r.device(), rows, 10.0), Plan::Parts(parts(r.p, r.device())))
+        (micros(&BACKWARD_MODEL, r.p, r.device(), rows, 10.0), AttentionPlan::Parts(parts(r.p, r.device())))
     },
     run: backward,
     self_test: None,
@@ -68,7 +68,7 @@ static FORWARD_MODEL: Model = Model { name: "attention_vector", constants: &cons
 static BACKWARD_MODEL: Model = Model { name: "attention_vector_bwd", constants: &constants(59.0, 3.0e3) };
 
 /// Estimates the microseconds with `operations` per pair of query and key and element of D.
-fn micros(model: &'static Model, p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
+fn micros(model: &'static Model, p: &AttentionProblem, device: &Device, rows: usize, operations: f64) -> f64 {
     let [launch, flops] = model.on(device);
     let cores = device.capabilities().compute_units.max(1) as usize;
     let pair = operations * p.size as f64;
@@ -87,15 +87,15 @@ fn forward(r: &Forward<'_>) -> Result<()> {
     p.end(launch).run()
 }
 
-/// Returns the parts of the query rows: with few key heads on many cores, rows are divided too, at least two blocks per part, and the parts' sums
-/// are added in order.
-fn parts(p: &Problem, device: &Device) -> usize {
+/// Returns the number of parts of the query rows. With few key heads on many cores, rows are divided too, at least two blocks per part. The parts'
+/// sums are added in order.
+fn parts(p: &AttentionProblem, device: &Device) -> usize {
     let rows = 2 * block(device, &VECTOR_BWD).rows;
     sum_parts(device, usize::MAX).div_ceil(p.pairs()).min(p.rows().div_ceil(rows)).max(1)
 }
 
-fn backward(r: &Backward<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Parts(parts) = *plan else { return Err(BackwardRow::foreign(&VECTOR_BWD)) };
+fn backward(r: &AttentionBackward<'_>, plan: &AttentionPlan) -> Result<()> {
+    let AttentionPlan::Parts(parts) = *plan else { return Err(BackwardRow::foreign(&VECTOR_BWD)) };
     let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
     let Block { lanes, keys, .. } = block(r.device(), &VECTOR_BWD);
     let acc = [parts, p.pairs(), 2, p.keys.next_multiple_of(keys), p.size.next_multiple_of(lanes)];

@@ -1,11 +1,11 @@
 //! 16-bit attention on NVIDIA's sm_90 tensor cores: the forward, and the gradients in two passes.
 
-use super::super::problem::{Known, Problem, write};
+use super::super::problem::{AttentionProblem, Known, write};
 use super::sm90::{
     self, BACKWARD_INCLUDES, FORWARD_INCLUDES, KEYS, MODEL, counters, map, start, statistics,
     supports_backward, supports_forward, units, with_maps,
 };
-use super::{Backward, BackwardRow, ForwardRow, Plan, macros, proof, shared_out};
+use super::{AttentionBackward, AttentionPlan, BackwardRow, ForwardRow, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
@@ -34,10 +34,10 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
     models: &[&FORWARD_MODEL, &MODEL],
     estimate: |r| {
         let warpgroups = warpgroups(r.p, units(r.device()));
-        (forward_micros(r.p, r.device(), warpgroups), Plan::Warpgroups(warpgroups))
+        (forward_micros(r.p, r.device(), warpgroups), AttentionPlan::Warpgroups(warpgroups))
     },
     run: |r, plan| match *plan {
-        Plan::Warpgroups(warpgroups) => sm90::forward(r, &WGMMA, warpgroups, KEYS),
+        AttentionPlan::Warpgroups(warpgroups) => sm90::forward(r, &WGMMA, warpgroups, KEYS),
         _ => Err(ForwardRow::foreign(&WGMMA)),
     },
     self_test: Some(|device| proof::forward(device, &FORWARD, &proof::PROBLEM)),
@@ -46,7 +46,7 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &WGMMA_BWD,
     supports: supports_backward,
     models: &[&BACKWARD_MODEL, &MODEL],
-    estimate: |r| (two_passes(r.p, r.device()), Plan::Direct),
+    estimate: |r| (two_passes(r.p, r.device()), AttentionPlan::Direct),
     run: |r, _| backward(r),
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::PROBLEM)),
 };
@@ -73,16 +73,16 @@ pub(super) static BACKWARD_MODEL: Model = Model {
 };
 
 /// Returns the number of tiles of `rows` query rows.
-fn tiles(p: &Problem, rows: usize) -> usize {
+fn tiles(p: &AttentionProblem, rows: usize) -> usize {
     p.queries.div_ceil(rows) * p.heads * p.batch
 }
 
 /// Returns 3 warpgroups per block of keys if there are enough tiles for balance, otherwise 2. With dropout, registers suffice for 2 only.
-fn warpgroups(p: &Problem, units: usize) -> usize {
+fn warpgroups(p: &AttentionProblem, units: usize) -> usize {
     if p.small() && p.mask.is_none() && tiles(p, 192) >= 2 * units { 3 } else { 2 }
 }
 
-fn forward_micros(p: &Problem, device: &Device, warpgroups: usize) -> f64 {
+fn forward_micros(p: &AttentionProblem, device: &Device, warpgroups: usize) -> f64 {
     let ([small, wide], [launch, maps]) = (FORWARD_MODEL.on(device), MODEL.on(device));
     let rows = 64 * warpgroups;
     let pair = 4.0 * p.size.next_multiple_of(64) as f64;
@@ -92,13 +92,13 @@ fn forward_micros(p: &Problem, device: &Device, warpgroups: usize) -> f64 {
 }
 
 /// Queries of a block in dk and dv.
-fn query_rows(p: &Problem) -> usize {
+fn query_rows(p: &AttentionProblem) -> usize {
     if p.small() { 128 } else { 64 }
 }
 
 /// Estimates the microseconds of gradients with `columns` multiply-adds per pair of query and key, in three launches, `maps` of which use tensor
 /// maps.
-pub(super) fn backward_micros(p: &Problem, device: &Device, columns: f64, maps: f64) -> f64 {
+pub(super) fn backward_micros(p: &AttentionProblem, device: &Device, columns: f64, maps: f64) -> f64 {
     let rows = query_rows(p);
     let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64;
     // A tile of keys is multiplied by the queries of all heads of its group.
@@ -109,12 +109,12 @@ pub(super) fn backward_micros(p: &Problem, device: &Device, columns: f64, maps: 
 }
 
 /// Estimates two passes: four products for dk and dv, three for dq.
-fn two_passes(p: &Problem, device: &Device) -> f64 {
+fn two_passes(p: &AttentionProblem, device: &Device) -> f64 {
     backward_micros(p, device, 7.0 * p.size.max(64) as f64, 2.0)
 }
 
 /// Computes dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
-fn backward(r: &Backward<'_>) -> Result<()> {
+fn backward(r: &AttentionBackward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let (next, units) = (counters(device)?, units(device));
     let Known { q, k, v, dy, .. } = r.known;

@@ -1,11 +1,11 @@
 //! 16-bit attention with heads of 129 to 256 on NVIDIA's sm_90 tensor cores.
 
-use super::super::problem::{Known, Problem, write};
+use super::super::problem::{AttentionProblem, Known, write};
 use super::sm90::{
     self, BACKWARD_INCLUDES, FORWARD_INCLUDES, MODEL, WIDE as WGMMA_SIZE, aligned_backward, aligned_forward,
     counters, map, start, statistics, units, with_maps,
 };
-use super::{Backward, BackwardRow, ForwardRow, Plan, macros, proof, shared_out};
+use super::{AttentionBackward, AttentionPlan, BackwardRow, ForwardRow, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::SM90A;
@@ -31,7 +31,7 @@ pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
     kernel: &WIDE,
     supports: |r| takes(r.p).and_then(|()| aligned_forward(r)),
     models: &[&FORWARD_MODEL, &MODEL],
-    estimate: |r| (forward_micros(r.p, r.device()), Plan::Direct),
+    estimate: |r| (forward_micros(r.p, r.device()), AttentionPlan::Direct),
     run: |r, _| sm90::forward(r, &WIDE, ROWS / 64, keys(r.p)),
     self_test: Some(|device| {
         Tuning::of(device)
@@ -44,10 +44,10 @@ pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
     models: &[&BACKWARD_MODEL, &MODEL],
     estimate: |r| {
         let heads = heads_at_once(r.p, r.device());
-        (backward_micros(r.p, r.device(), heads), Plan::KeyHeads(heads))
+        (backward_micros(r.p, r.device(), heads), AttentionPlan::KeyHeads(heads))
     },
     run: |r, plan| match *plan {
-        Plan::KeyHeads(heads) => backward(r, heads),
+        AttentionPlan::KeyHeads(heads) => backward(r, heads),
         _ => Err(BackwardRow::foreign(&WIDE_BWD)),
     },
     self_test: Some(|device| {
@@ -58,9 +58,9 @@ pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
 };
 
 /// Self-test problems: the widest heads; and heads that do not fill a half, with more keys than queries.
-static TESTS: [Problem; 2] = [
-    Problem { size: 256, scale: 0.0625, ..proof::PROBLEM },
-    Problem { size: 136, keys: 333, scale: 0.0857, ..proof::PROBLEM },
+static TESTS: [AttentionProblem; 2] = [
+    AttentionProblem { size: 256, scale: 0.0625, ..proof::PROBLEM },
+    AttentionProblem { size: 136, keys: 333, scale: 0.0857, ..proof::PROBLEM },
 ];
 
 /// Queries of a tile in the forward and in dq.
@@ -68,15 +68,15 @@ const ROWS: usize = 128;
 /// Queries and keys of a block of the gradients.
 const BLOCK: usize = 64;
 /// Parts of the device's memory for dS of a launch: the target (1/32), and the limit if one key head needs more (1/8).
-const SHARE: u64 = 32;
-const MOST: u64 = 8;
+const TARGET_MEMORY_DIVISOR: u64 = 32;
+const MAX_MEMORY_DIVISOR: u64 = 8;
 
 /// Returns the keys of a block in the forward, as in the kernel. The sums of wider heads leave fewer registers for scores.
-fn keys(p: &Problem) -> usize {
+fn keys(p: &AttentionProblem) -> usize {
     if p.size <= 192 { 96 } else { 80 }
 }
 
-fn takes(p: &Problem) -> Result<(), &'static str> {
+fn takes(p: &AttentionProblem) -> Result<(), &'static str> {
     sm90::stored_in_16_bits(p)?;
     match () {
         () if p.size <= WGMMA_SIZE => Err("heads of at most 128"),
@@ -85,22 +85,23 @@ fn takes(p: &Problem) -> Result<(), &'static str> {
     }
 }
 
-fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+fn supports_backward(r: &AttentionBackward<'_>) -> Result<(), &'static str> {
     takes(r.p)?;
-    match scores_of_key_head(r.p) as u64 > r.device().capabilities().global_mem / MOST {
+    match scores_of_key_head(r.p) as u64 > r.device().capabilities().global_mem / MAX_MEMORY_DIVISOR {
         true => Err("score gradients of a key head that take more than an eighth of memory"),
         false => aligned_backward(r),
     }
 }
 
 /// Returns the bytes of dS for the queries of a key head, in whole blocks.
-fn scores_of_key_head(p: &Problem) -> usize {
+fn scores_of_key_head(p: &AttentionProblem) -> usize {
     p.group() * p.queries.div_ceil(BLOCK) * p.keys.div_ceil(BLOCK) * BLOCK * BLOCK * p.dtype.size()
 }
 
 /// Returns the key heads per launch.
-fn heads_at_once(p: &Problem, device: &Device) -> usize {
-    let room = usize::try_from(device.capabilities().global_mem / SHARE).unwrap_or(usize::MAX);
+fn heads_at_once(p: &AttentionProblem, device: &Device) -> usize {
+    let room =
+        usize::try_from(device.capabilities().global_mem / TARGET_MEMORY_DIVISOR).unwrap_or(usize::MAX);
     (room / scores_of_key_head(p)).clamp(1, p.pairs())
 }
 
@@ -114,11 +115,11 @@ static BACKWARD_MODEL: Model = Model {
 };
 
 /// Returns the multiply-adds per pair of query and key: in a product over D, and in one whose columns are D.
-fn columns(p: &Problem) -> [f64; 2] {
+fn columns(p: &AttentionProblem) -> [f64; 2] {
     [p.size.next_multiple_of(16) as f64, p.size.next_multiple_of(64) as f64]
 }
 
-fn forward_micros(p: &Problem, device: &Device) -> f64 {
+fn forward_micros(p: &AttentionProblem, device: &Device) -> f64 {
     let ([flops], [launch, maps]) = (FORWARD_MODEL.on(device), MODEL.on(device));
     let [over, wide] = columns(p);
     let all = p.computed(ROWS, keys(p)) * (p.batch * p.heads) as f64;
@@ -127,7 +128,7 @@ fn forward_micros(p: &Problem, device: &Device) -> f64 {
 }
 
 /// Estimates the microseconds of statistics, then of dk and dv, and dq, with `heads` key heads at a time.
-fn backward_micros(p: &Problem, device: &Device, heads: usize) -> f64 {
+fn backward_micros(p: &AttentionProblem, device: &Device, heads: usize) -> f64 {
     let ([flops], [launch, maps], units) = (BACKWARD_MODEL.on(device), MODEL.on(device), units(device));
     let [over, wide] = columns(p);
     let all = p.computed(BLOCK, BLOCK) * (p.batch * p.heads) as f64;
@@ -142,19 +143,19 @@ fn backward_micros(p: &Problem, device: &Device, heads: usize) -> f64 {
 /// Tiles per multiprocessor (in units of the longest) from which the heads are divided into sets. Below it, idle units at the end of a set cost
 /// more than the cache gains. An H200 at D 256, causal: with 16 (4 x 16 heads, T 4096) sets that fit the L2 cache take 3.08 ms, all heads together
 /// 3.63; with 4 (2 x 8/4, T 8192) 3.39 and 3.12 to 3.25.
-const MANY: f64 = 8.0;
+const MIN_CACHED_SETS: f64 = 8.0;
 
 /// Returns the number of key heads, of `count`, whose queries fit in the L2 cache at the same time. Returns all if there are few tiles, which then
 /// start longest first.
-fn together(p: &Problem, device: &Device, count: usize) -> usize {
+fn together(p: &AttentionProblem, device: &Device, count: usize) -> usize {
     let units = units(device);
     let longest = p.keys.div_ceil(BLOCK) * count;
     let tiles = longest as f64 * p.seen() / (p.queries * p.keys) as f64 / units as f64;
-    if tiles < MANY { count } else { p.together(device, p.rows()).min(count) }
+    if tiles < MIN_CACHED_SETS { count } else { p.together(device, p.rows()).min(count) }
 }
 
 /// Computes dq, dk, dv; see `attention_wide_sm90_bwd.cl`.
-fn backward(r: &Backward<'_>, heads: usize) -> Result<()> {
+fn backward(r: &AttentionBackward<'_>, heads: usize) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let Known { q, k, v, dy, .. } = r.known;
     let (stats, next, units) = (statistics(r, &WIDE_BWD)?, counters(device)?, units(device));

@@ -65,7 +65,7 @@ INLINE void fetch_block(uint a, uint b, const Product *p, const Work *work, int 
 }
 
 #if CONV == 1
-/* Returns the offset of row r's pixel in the result, or -1 if the row has no pixel. */
+/* Returns the offset of row r's pixel in the result, or -1 if the row does not have a pixel. */
 INLINE long line_of(const Pixels *q, const Work *work, int r) {
   const int4 first = box_at_number(q, work->bm * (BM / 64) + r / 64);
   const int pixel = r % 64, line = pixel / q->box_w, image = line / q->box_h;

@@ -1,6 +1,6 @@
 //! Depthwise convolutions, in which every channel has its own filter.
 
-use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
+use super::{ConvAlgorithm, ConvPlan, ConvRequest, EPILOGUE, FUNCTIONS, Work, bias, int, with_tree};
 use crate::ops::map::row_grid;
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
@@ -44,10 +44,10 @@ static MODEL: Model = Model {
     ],
 };
 
-pub(super) static ALGORITHM: Algorithm =
-    Algorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
+pub(super) static ALGORITHM: ConvAlgorithm =
+    ConvAlgorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &ConvRequest<'_>) -> Result<(), &'static str> {
     let neighbours = match &r.work {
         // Stride of a group, which is its one channel.
         Work::Gather { w, .. } => w.strides[0] == 1 || r.groups == 1,
@@ -60,13 +60,13 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let [launch, per_us] = MODEL.on(r.x.device());
-    (launch + r.macs() / (per_us * r.units() as f64), Plan::Direct)
+    (launch + r.macs() / (per_us * r.units() as f64), ConvPlan::Direct)
 }
 
 /// Returns the pixels of a line per item on a GPU. Returns `None` on CPUs, and if a pixel and the taps of a line do not fit in registers.
-fn pixels_of_an_item(r: &Request<'_>) -> Option<usize> {
+fn pixels_of_an_item(r: &ConvRequest<'_>) -> Option<usize> {
     let across = r.axes[1];
     let reach = across.taps.checked_sub(1)? * usize::try_from(across.dilation).ok()?;
     let fits = |pixels: &usize| (pixels - 1) * across.step + reach < SPAN;
@@ -79,7 +79,7 @@ fn pixels_of_an_item(r: &Request<'_>) -> Option<usize> {
 }
 
 /// Returns whether work-groups divide the pixels of a part of the weight gradient between their items.
-fn grouped(r: &Request<'_>) -> bool {
+fn grouped(r: &ConvRequest<'_>) -> bool {
     let capabilities = r.x.device().capabilities();
     let wg = Tuning::value(r.x.device(), &WEIGHTS, 0, "WG");
     !capabilities.is_cpu() && capabilities.max_group >= wg && r.axes[1].taps <= SUMS && r.pixels() < PIXELS
@@ -88,7 +88,7 @@ fn grouped(r: &Request<'_>) -> bool {
 /// Channels per group of [`WEIGHTS`], if there are enough.
 pub(in super::super) const GROUP_CHANNELS: usize = 4 * LANES;
 
-fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
+fn run(r: &ConvRequest<'_>, _: &ConvPlan) -> Result<()> {
     match &r.work {
         Work::Gather { .. } => gather(r),
         Work::Weights { dy, part, parts } if grouped(r) => grouped_weights(r, dy, part, *parts),
@@ -106,13 +106,13 @@ fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
     }
 }
 
-fn tuned(r: &Request<'_>, name: &str) -> usize {
+fn tuned(r: &ConvRequest<'_>, name: &str) -> usize {
     Tuning::value(r.x.device(), &KERNEL, 0, name)
 }
 
-fn gather(r: &Request<'_>) -> Result<()> {
+fn gather(r: &ConvRequest<'_>) -> Result<()> {
     let Work::Gather { w, bias: added, tree, y, place } = &r.work else {
-        return Err(Algorithm::foreign(&KERNEL));
+        return Err(ConvAlgorithm::foreign(&KERNEL));
     };
     let (across, grid) =
         (r.axes[1], |rows: usize| row_grid(r.x.device(), tuned(r, "WG"), tuned(r, "VW"), rows, r.groups));
@@ -139,7 +139,7 @@ fn gather(r: &Request<'_>) -> Result<()> {
     with_tree(r.axes(launch).scalar(flags), *tree).run()
 }
 
-fn grouped_weights(r: &Request<'_>, dy: &Tensor, part: &Tensor, parts: usize) -> Result<()> {
+fn grouped_weights(r: &ConvRequest<'_>, dy: &Tensor, part: &Tensor, parts: usize) -> Result<()> {
     let value = |name| Tuning::value(r.x.device(), &WEIGHTS, 0, name);
     let (wg, vectors) = (value("WG"), r.groups.div_ceil(value("VW")));
     let across = vectors.next_power_of_two().min(LANES).min(wg);

@@ -1,6 +1,8 @@
 //! Convolutions on GPUs as implicit products with 8 x 8 registers per work-item: f32 on any GPU, and 16 bits on GPUs without suitable tensor cores.
 
-use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Weights, Work, bias, int, with_tree};
+use super::{
+    ConvAlgorithm, ConvPlan, ConvRequest, ConvWeights, EPILOGUE, FUNCTIONS, Work, bias, int, with_tree,
+};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
 use netcl_kernel::tune::{Constant, Model};
@@ -42,7 +44,7 @@ impl Tile {
         let slice = 4 * BK * (self.rows + 4 + self.columns);
         device.local_mem >= (2 * slice + 16 * self.rows) as u64
     }
-    fn count(&self, r: &Request<'_>) -> usize {
+    fn count(&self, r: &ConvRequest<'_>) -> usize {
         let rows = match r.work {
             Work::Gather { .. } => r.pixels(),
             Work::Weights { .. } => r.terms(),
@@ -73,10 +75,10 @@ static MODEL: Model = Model {
     ],
 };
 
-pub(super) static ALGORITHM: Algorithm =
-    Algorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
+pub(super) static ALGORITHM: ConvAlgorithm =
+    ConvAlgorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &ConvRequest<'_>) -> Result<(), &'static str> {
     let small = |x: &Tensor| i32::try_from(x.count()).is_ok();
     let other = match r.work {
         Work::Gather { y, .. } => y,
@@ -92,7 +94,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Returns the channels of x, and of the result, that are read at once.
-fn vectors(r: &Request<'_>) -> [usize; 2] {
+fn vectors(r: &ConvRequest<'_>) -> [usize; 2] {
     let fours = |channels: usize, x: &Tensor| {
         if channels.is_multiple_of(4) && x.layout().offset.is_multiple_of(4) { 4 } else { 1 }
     };
@@ -104,7 +106,7 @@ fn vectors(r: &Request<'_>) -> [usize; 2] {
     [fours(r.c, r.x), fours(r.o, other)]
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let [launch, step, small, single, start, together, alone] = MODEL.on(r.x.device());
     let (terms, parts) = match r.work {
         Work::Gather { .. } => (r.terms(), 1),
@@ -121,12 +123,12 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     };
     let capabilities = r.x.device().capabilities();
     let fitting = TILES.iter().enumerate().filter(|(_, tile)| tile.fits(capabilities));
-    let costs = fitting.map(|(i, tile)| (of(tile), Plan::Tile(i)));
-    costs.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Tile(0)))
+    let costs = fitting.map(|(i, tile)| (of(tile), ConvPlan::Tile(i)));
+    costs.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, ConvPlan::Tile(0)))
 }
 
 /// Copies weights to `(G, I, J, C, O)`.
-fn packed(r: &Request<'_>, w: &Weights) -> Result<Tensor> {
+fn packed(r: &ConvRequest<'_>, w: &ConvWeights) -> Result<Tensor> {
     let [group, o, c, i, j] = w.strides;
     let [h, width] = r.axes;
     let shape = Shape::from([r.groups, h.taps, width.taps, r.c, r.o]);
@@ -134,9 +136,9 @@ fn packed(r: &Request<'_>, w: &Weights) -> Result<Tensor> {
     Tensor::from_parts(w.tensor.storage().clone(), layout, w.tensor.dtype(), None).contiguous()
 }
 
-fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Tile(tile) = *plan else { return Err(Algorithm::foreign(&KERNEL)) };
-    let tile = TILES.get(tile).ok_or_else(|| Algorithm::foreign(&KERNEL))?;
+fn run(r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
+    let ConvPlan::Tile(tile) = *plan else { return Err(ConvAlgorithm::foreign(&KERNEL)) };
+    let tile = TILES.get(tile).ok_or_else(|| ConvAlgorithm::foreign(&KERNEL))?;
     let entry = match r.work {
         Work::Gather { .. } => "conv_gemm",
         Work::Weights { .. } => "conv_gemm_weights",
@@ -208,30 +210,30 @@ mod tests {
             let added = drawn(&device, &[groups * o], 200 + i as u64);
             let dy = drawn(&device, &[n, h.places, width.places, groups * o], 300 + i as u64);
             let strides = &w.layout().strides;
-            let weights = Weights {
+            let weights = ConvWeights {
                 tensor: w.clone(),
                 offset: 0,
                 strides: [o * strides[0], strides[0], strides[1], strides[2], strides[3]],
             };
             let axes = g.sides.map(|side| side.forward());
-            let all = |y: &Tensor, part: &Tensor, go: &dyn Fn(&Request<'_>)| {
+            let all = |y: &Tensor, part: &Tensor, go: &dyn Fn(&ConvRequest<'_>)| {
                 let s = &y.layout().strides;
                 let place = Place { offset: 0, strides: [s[0], s[1], s[2]] };
-                let of = |work| Request { x: &x, batch: n, groups, c, o, axes, work };
+                let of = |work| ConvRequest { x: &x, batch: n, groups, c, o, axes, work };
                 go(&of(Work::Gather { w: &weights, bias: Some(&added), tree: None, y, place }));
                 go(&of(Work::Weights { dy: &dy, part, parts: 3 }));
             };
-            let results = |go: &dyn Fn(&Request<'_>)| {
+            let results = |go: &dyn Fn(&ConvRequest<'_>)| {
                 let y = Tensor::zeros(&device, dy.shape(), DType::F32).unwrap();
                 let part = Tensor::zeros(&device, [3, groups, taps[0], taps[1], c, o], DType::F32).unwrap();
                 all(&y, &part, go);
                 [y.to_vec().unwrap(), part.to_vec().unwrap()]
             };
-            let expected = results(&|r| tile::run(r, &Plan::Direct).unwrap());
+            let expected = results(&|r| tile::run(r, &ConvPlan::Direct).unwrap());
             for (at, tile) in TILES.iter().enumerate() {
                 let got = results(&|r| {
                     supports(r).unwrap();
-                    run(r, &Plan::Tile(at)).unwrap();
+                    run(r, &ConvPlan::Tile(at)).unwrap();
                 });
                 for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
                     assert!((got - expected).abs() < 1e-4, "case {i}, {tile:?}: {got}, expected {expected}");

@@ -2,9 +2,9 @@
 //! before and after them, and channels are padded to a multiple of eight. In the copy, the taps of a row of the kernel are adjacent in memory for
 //! every pixel, so one box contains them all.
 
-use super::super::geometry::Axis;
+use super::super::geometry::ConvAxis;
 use super::wgmma;
-use super::{Algorithm, Plan, Request, Weights, Work, int};
+use super::{ConvAlgorithm, ConvPlan, ConvRequest, ConvWeights, Work, int};
 use crate::Layout;
 use crate::ops::matmul::warpgroups::MODEL;
 use crate::ops::prelude::*;
@@ -13,7 +13,7 @@ use netcl_kernel::tune::{Constant, Model};
 /// The same kernel under a separate name, by which it is chosen, disabled and tested.
 pub(super) static KERNEL: Kernel = wgmma::kernel("conv_lines_sm90", wgmma::INCLUDES);
 static TREE: Kernel = wgmma::kernel("conv_lines_tree_sm90", wgmma::TREE_INCLUDES);
-const KERNELS: wgmma::Kernels = wgmma::Kernels { plain: &KERNEL, tree: &TREE };
+const KERNELS: wgmma::WgmmaKernels = wgmma::WgmmaKernels { plain: &KERNEL, tree: &TREE };
 static LINES: Kernel = Kernel::new("conv_lines", cl_file!("conv_lines.cl")).tune(&[("WG", &[256, 128])]);
 
 static COPY: Model = Model {
@@ -24,7 +24,7 @@ static COPY: Model = Model {
     ],
 };
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: ConvAlgorithm = ConvAlgorithm {
     kernel: &KERNEL,
     supports,
     models: &[&MODEL, &COPY],
@@ -34,7 +34,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Maximum number of elements in a line's taps. With this limit a tap has one block of the sum or a few.
-const MOST: usize = 256;
+const MAX_TAP_ELEMENTS: usize = 256;
 
 /// Returns the channels of a copied line.
 fn padded(c: usize) -> usize {
@@ -42,20 +42,28 @@ fn padded(c: usize) -> usize {
 }
 
 /// Returns the request with a row of taps as one tap, over lines `(N, H, W', taps * channels)` that overlap in memory.
-fn folded<'a>(r: &Request<'_>, x: &'a Tensor, work: Work<'a>) -> Request<'a> {
+fn folded<'a>(r: &ConvRequest<'_>, x: &'a Tensor, work: Work<'a>) -> ConvRequest<'a> {
     let [down, across] = r.axes;
     let whole =
-        Axis { input: across.output, output: across.output, taps: 1, step: 1, dilation: 1, origin: 0 };
-    Request { x, batch: r.batch, groups: 1, c: across.taps * padded(r.c), o: r.o, axes: [down, whole], work }
+        ConvAxis { input: across.output, output: across.output, taps: 1, step: 1, dilation: 1, origin: 0 };
+    ConvRequest {
+        x,
+        batch: r.batch,
+        groups: 1,
+        c: across.taps * padded(r.c),
+        o: r.o,
+        axes: [down, whole],
+        work,
+    }
 }
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &ConvRequest<'_>) -> Result<(), &'static str> {
     let across = r.axes[1];
     match () {
         () if r.x.dtype() == DType::F32 => Err("f32"),
         () if r.groups != 1 => Err("several groups"),
         () if across.dilation != 1 => Err("taps that are not adjacent"),
-        () if across.taps < 2 || across.taps * padded(r.c) > MOST => {
+        () if across.taps < 2 || across.taps * padded(r.c) > MAX_TAP_ELEMENTS => {
             Err("too many channels in a row of taps, or a single tap")
         }
         () if r.pixels() == 0 || r.c == 0 => Err("an empty sum"),
@@ -63,7 +71,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let [start, speed] = COPY.on(r.x.device());
     let columns = columns(r.axes[1]);
     let lines = r.batch * r.axes[0].input;
@@ -73,12 +81,12 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
 }
 
 /// Returns the columns of a copied line.
-fn columns(across: Axis) -> usize {
+fn columns(across: ConvAxis) -> usize {
     (across.output.max(1) - 1) * across.step + across.taps
 }
 
 /// Copies the lines with zeros around them, in the layout that [`folded`] describes.
-fn lines(r: &Request<'_>) -> Result<Tensor> {
+fn lines(r: &ConvRequest<'_>) -> Result<Tensor> {
     let (c, across, height) = (padded(r.c), r.axes[1], r.axes[0].input);
     let columns = columns(across);
     let copy = Tensor::empty(r.x.device(), [r.batch, height, columns, c], r.x.dtype())?;
@@ -92,12 +100,12 @@ fn lines(r: &Request<'_>) -> Result<Tensor> {
     Ok(Tensor::from_parts(copy.storage().clone(), Layout { shape, strides, offset: 0 }, r.x.dtype(), None))
 }
 
-fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
+fn run(r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
     run_folded(r, &|folded| wgmma::run_with(KERNELS, folded, plan))
 }
 
 /// Makes the copies and then runs the folded request by `with`.
-fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Result<()> {
+fn run_folded(r: &ConvRequest<'_>, with: &dyn Fn(&ConvRequest<'_>) -> Result<()>) -> Result<()> {
     let x = lines(r)?;
     let ([down, across], c) = (r.axes, padded(r.c));
     match &r.work {
@@ -110,7 +118,7 @@ fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Res
             let all = Tensor::zeros(r.x.device(), [r.o, down.taps, across.taps, c], r.x.dtype())?;
             all.write_slice(3, 0, &given)?;
             let n = across.taps * c;
-            let weights = Weights { tensor: all, offset: 0, strides: [0, down.taps * n, 1, n, n] };
+            let weights = ConvWeights { tensor: all, offset: 0, strides: [0, down.taps * n, 1, n, n] };
             let work = Work::Gather { w: &weights, bias: *bias, tree: *tree, y, place: *place };
             with(&folded(r, &x, work))
         }
@@ -124,7 +132,7 @@ fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Res
     }
 }
 
-fn run_planned(r: &Request<'_>) -> Result<()> {
+fn run_planned(r: &ConvRequest<'_>) -> Result<()> {
     run(r, &estimate(r).1)
 }
 
@@ -155,20 +163,20 @@ mod tests {
             let (x, dy) = (draw(&[2, 9, 11, c]), draw(&[2, h, w, o]));
             let (kernel, bias) = (draw(&[o, c, taps_h, taps_w]), draw(&[o]));
             let taps = taps_h * taps_w;
-            let weights = Weights { tensor: kernel, offset: 0, strides: [0, c * taps, taps, taps_w, 1] };
+            let weights = ConvWeights { tensor: kernel, offset: 0, strides: [0, c * taps, taps, taps_w, 1] };
             let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
             let both = [true, false].map(|here| {
                 let y = Tensor::full(&device, [2, h, w, o], f32::NAN, DType::F16).unwrap();
                 let part = Tensor::full(&device, [2, 1, taps_h, taps_w, c, o], f32::NAN, DType::F32).unwrap();
-                let of = |work| Request { x: &x, batch: 2, groups: 1, c, o, axes, work };
+                let of = |work| ConvRequest { x: &x, batch: 2, groups: 1, c, o, axes, work };
                 for work in [
                     Work::Gather { w: &weights, bias: Some(&bias), tree: None, y: &y, place },
                     Work::Weights { dy: &dy, part: &part, parts: 2 },
                 ] {
                     let request = of(work);
-                    let plain = |r: &Request<'_>| {
+                    let plain = |r: &ConvRequest<'_>| {
                         let x = r.x.contiguous()?;
-                        tile::run(&Request { x: &x, ..*r }, &Plan::Direct)
+                        tile::run(&ConvRequest { x: &x, ..*r }, &ConvPlan::Direct)
                     };
                     match here {
                         true => run_folded(&request, &plain).unwrap(),

@@ -4,7 +4,7 @@
 use super::super::algorithms::{self, Job, Table, kernels};
 use super::super::matmul::Tree;
 use super::super::prelude::*;
-use super::geometry::Axis;
+use super::geometry::ConvAxis;
 use netcl_kernel::Launch;
 
 mod depthwise;
@@ -19,7 +19,7 @@ mod winograd;
 
 pub(super) use depthwise::GROUP_CHANNELS;
 
-static ALGORITHMS: [&Algorithm; 7] = [
+static ALGORITHMS: [&ConvAlgorithm; 7] = [
     &depthwise::ALGORITHM,
     &winograd::ALGORITHM,
     &vector::ALGORITHM,
@@ -31,14 +31,14 @@ static ALGORITHMS: [&Algorithm; 7] = [
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static CONV: Table<Convolutions> = Table::new("conv", &ALGORITHMS, &KERNELS);
 
-/// The job of convolutions, [`Request`].
+/// The job of convolutions, [`ConvRequest`].
 pub(super) struct Convolutions;
 /// An algorithm for a convolution.
-pub(super) type Algorithm = algorithms::Algorithm<Convolutions>;
+pub(super) type ConvAlgorithm = algorithms::Algorithm<Convolutions>;
 
 /// Weights in a tensor's memory: the offset, and the strides of group, output channel, input channel, row and column of taps, in elements.
 #[derive(Clone)]
-pub(super) struct Weights {
+pub(super) struct ConvWeights {
     pub tensor: Tensor,
     pub offset: usize,
     pub strides: [usize; 5],
@@ -56,7 +56,7 @@ pub(super) struct Place {
 pub(super) enum Work<'a> {
     /// `y` at `place`: the sum over taps and input channels, or an expression of it, which requires a contiguous `y`.
     Gather {
-        w: &'a Weights,
+        w: &'a ConvWeights,
         bias: Option<&'a Tensor>,
         tree: Option<&'a Tree<'a>>,
         y: &'a Tensor,
@@ -66,8 +66,8 @@ pub(super) enum Work<'a> {
     Weights { dy: &'a Tensor, part: &'a Tensor, parts: usize },
 }
 
-/// A convolution, or the gradient of its weights; see [`Axis`] for the mapping of pixels and taps.
-pub(super) struct Request<'a> {
+/// A convolution, or the gradient of its weights; see [`ConvAxis`] for the mapping of pixels and taps.
+pub(super) struct ConvRequest<'a> {
     /// Image `(N, H, W, G * c)`, contiguous.
     pub x: &'a Tensor,
     pub batch: usize,
@@ -75,11 +75,11 @@ pub(super) struct Request<'a> {
     /// Input and output channels per group.
     pub c: usize,
     pub o: usize,
-    pub axes: [Axis; 2],
+    pub axes: [ConvAxis; 2],
     pub work: Work<'a>,
 }
 
-impl Request<'_> {
+impl ConvRequest<'_> {
     /// Returns the number of pixels of the result.
     pub fn pixels(&self) -> usize {
         self.batch * self.axes[0].output * self.axes[1].output
@@ -119,7 +119,7 @@ fn int(v: usize) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
-/// Binds the bias, or `other` as a placeholder if there is no bias. Also returns the kernels' flags.
+/// Binds the bias, or `other` as a placeholder without a bias. Also returns the kernels' flags.
 fn bias<'a>(launch: Launch<'a>, bias: Option<&Tensor>, other: &Tensor) -> (Launch<'a>, i32) {
     match bias {
         Some(bias) => (launch.read(bias), 2),
@@ -141,7 +141,7 @@ fn with_tree<'a>(launch: Launch<'a>, tree: Option<&Tree<'_>>) -> Launch<'a> {
 
 /// An algorithm's division of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Plan {
+pub(super) enum ConvPlan {
     /// No parameters: the division follows from the request.
     Direct,
     /// A CPU's blocks per group: pixels and panels, or lines of the gradient of weights.
@@ -155,31 +155,31 @@ pub(super) enum Plan {
 }
 
 impl Job for Convolutions {
-    type Request<'a> = Request<'a>;
-    type Plan = Plan;
+    type Request<'a> = ConvRequest<'a>;
+    type Plan = ConvPlan;
     type Output = ();
-    type Signature = Signature;
+    type Signature = ConvSignature;
 
-    fn device<'r>(request: &'r Request<'_>) -> &'r Device {
+    fn device<'r>(request: &'r ConvRequest<'_>) -> &'r Device {
         request.x.device()
     }
-    fn class(request: &Request<'_>) -> u64 {
+    fn class(request: &ConvRequest<'_>) -> u64 {
         let log = |n: usize| u64::from(n.max(1).next_power_of_two().ilog2().min(31));
         let weights = u64::from(matches!(request.work, Work::Weights { .. }));
         let sizes = log(request.pixels()) | log(request.o) << 5 | log(request.terms()) << 10;
         1 + (sizes | log(request.groups) << 15 | weights << 20 | (request.x.dtype().code() as u64) << 21)
     }
-    fn signature(request: &Request<'_>) -> Signature {
-        let Request { x, batch, groups, c, o, axes, work } = request;
+    fn signature(request: &ConvRequest<'_>) -> ConvSignature {
+        let ConvRequest { x, batch, groups, c, o, axes, work } = request;
         let work = match work {
             Work::Gather { w, bias, tree, place, .. } => {
                 Some((w.strides, bias.is_some(), tree.is_some(), *place))
             }
             Work::Weights { .. } => None,
         };
-        Signature { dtype: x.dtype(), sizes: [*batch, *groups, *c, *o], axes: *axes, work }
+        ConvSignature { dtype: x.dtype(), sizes: [*batch, *groups, *c, *o], axes: *axes, work }
     }
-    fn describe(request: &Request<'_>) -> String {
+    fn describe(request: &ConvRequest<'_>) -> String {
         format!(
             "{} pixels of {} groups of {} channels, sums of {} terms in {}",
             request.pixels(),
@@ -192,9 +192,9 @@ impl Job for Convolutions {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Signature {
+pub(super) struct ConvSignature {
     dtype: DType,
     sizes: [usize; 4],
-    axes: [Axis; 2],
+    axes: [ConvAxis; 2],
     work: Option<([usize; 5], bool, bool, Place)>,
 }

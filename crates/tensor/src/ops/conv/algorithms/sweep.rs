@@ -6,7 +6,7 @@
 
 use super::super::geometry::Side;
 use super::wgmma;
-use super::{Place, Request, Weights, Work};
+use super::{ConvRequest, ConvWeights, Place, Work};
 use crate::ops::prelude::*;
 use crate::suite::test_device;
 use std::time::Instant;
@@ -34,7 +34,7 @@ fn micros(device: &Device, run: &dyn Fn() -> Result<()>) -> Result<f64> {
 fn tiles() {
     let device = test_device().unwrap();
     if !wgmma::KERNEL.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
+        println!("skipped: {} does not support wgmma", device.capabilities().id);
         return;
     }
     for shape in std::env::var("SWEEP").unwrap_or(SHAPES.into()).split_whitespace() {
@@ -48,9 +48,9 @@ fn tiles() {
         let (x, w, y) =
             (draw([batch, side, side, c]), draw([o, taps, taps, c]), draw([batch, places, places, o]));
         let strides = [0, taps * taps * c, 1, taps * c, c];
-        let weights = Weights { tensor: w, offset: 0, strides };
+        let weights = ConvWeights { tensor: w, offset: 0, strides };
         let place = Place { offset: 0, strides: [places * places * o, places * o, o] };
-        let r = Request {
+        let r = ConvRequest {
             x: &x,
             batch,
             groups: 1,

@@ -1,6 +1,6 @@
 //! Convolutions on GPUs, by tiles in local memory.
 
-use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
+use super::{ConvAlgorithm, ConvPlan, ConvRequest, EPILOGUE, FUNCTIONS, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
 use netcl_kernel::tune::{Constant, Model};
@@ -31,14 +31,20 @@ static MODEL: Model = Model {
     ],
 };
 
-pub(super) static ALGORITHM: Algorithm =
-    Algorithm { kernel: &KERNEL, supports: |_| Ok(()), models: &[&MODEL], estimate, run, self_test: None };
+pub(super) static ALGORITHM: ConvAlgorithm = ConvAlgorithm {
+    kernel: &KERNEL,
+    supports: |_| Ok(()),
+    models: &[&MODEL],
+    estimate,
+    run,
+    self_test: None,
+};
 
 const ITEMS: usize = 256;
 /// Rows and columns of a tile.
 const SIDE: usize = 64;
 
-fn groups(r: &Request<'_>) -> [usize; 3] {
+fn groups(r: &ConvRequest<'_>) -> [usize; 3] {
     let columns = r.o.div_ceil(SIDE);
     match r.work {
         Work::Gather { .. } => [r.pixels().div_ceil(SIDE), columns, r.groups],
@@ -46,7 +52,7 @@ fn groups(r: &Request<'_>) -> [usize; 3] {
     }
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let [launch, step, start] = MODEL.on(r.x.device());
     let terms = match r.work {
         Work::Gather { .. } => r.terms(),
@@ -54,10 +60,10 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     };
     let tiles = groups(r).into_iter().product::<usize>();
     let rounds = tiles.div_ceil(2 * r.units()) as f64;
-    (launch + rounds * step * (start + terms as f64 / 16.0), Plan::Direct)
+    (launch + rounds * step * (start + terms as f64 / 16.0), ConvPlan::Direct)
 }
 
-pub(super) fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
+pub(super) fn run(r: &ConvRequest<'_>, _: &ConvPlan) -> Result<()> {
     let sizes = [r.groups, r.o, r.c];
     match &r.work {
         Work::Gather { w, bias: added, tree, y, place } => {

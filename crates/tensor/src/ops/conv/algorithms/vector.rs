@@ -1,6 +1,6 @@
 //! Convolutions on CPUs, and on devices that cannot run a tile: pointers to rows of pixels instead of a matrix of patches.
 
-use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
+use super::{ConvAlgorithm, ConvPlan, ConvRequest, EPILOGUE, FUNCTIONS, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
@@ -24,8 +24,14 @@ static MODEL: Model = Model {
     ],
 };
 
-pub(super) static ALGORITHM: Algorithm =
-    Algorithm { kernel: &KERNEL, supports: |_| Ok(()), models: &[&MODEL], estimate, run, self_test: None };
+pub(super) static ALGORITHM: ConvAlgorithm = ConvAlgorithm {
+    kernel: &KERNEL,
+    supports: |_| Ok(()),
+    models: &[&MODEL],
+    estimate,
+    run,
+    self_test: None,
+};
 
 /// Sizes of the register tile: vector lanes, rows and vectors of a convolution, rows of the gradient of weights.
 struct Tile {
@@ -51,7 +57,7 @@ impl Tile {
 /// Maximum bytes of the input for a group's block of pixels, so that it stays in a core's cache for all panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let [launch, per_us, tap] = MODEL.on(r.x.device());
     let tile = Tile::of(r.x.device());
     let panels = r.o.div_ceil(tile.width());
@@ -71,21 +77,23 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let tiles = (r.pixels().div_ceil(tile.mr) * panels * r.groups) as f64;
     let steps = r.terms() as f64 * tile.mr as f64 * tile.nv as f64 / 2.0;
     let cycles = tiles * (steps + tap * (r.axes[0].taps * r.axes[1].taps) as f64);
-    let plan = Plan::Blocks { pixels, panels: wide, lines };
+    let plan = ConvPlan::Blocks { pixels, panels: wide, lines };
     (launch + cycles / r.units() as f64 / per_us, plan)
 }
 
-fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Blocks { pixels, panels, lines } = *plan else { return Err(Algorithm::foreign(&KERNEL)) };
+fn run(r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
+    let ConvPlan::Blocks { pixels, panels, lines } = *plan else {
+        return Err(ConvAlgorithm::foreign(&KERNEL));
+    };
     match r.work {
         Work::Gather { .. } => gather(r, pixels, panels),
         Work::Weights { .. } => weights(r, lines),
     }
 }
 
-fn gather(r: &Request<'_>, block: usize, wide: usize) -> Result<()> {
+fn gather(r: &ConvRequest<'_>, block: usize, wide: usize) -> Result<()> {
     let Work::Gather { w, bias: added, tree, y, place } = &r.work else {
-        return Err(Algorithm::foreign(&KERNEL));
+        return Err(ConvAlgorithm::foreign(&KERNEL));
     };
     let tile = Tile::of(r.x.device());
     let panels = r.o.div_ceil(tile.width());
@@ -114,8 +122,8 @@ fn gather(r: &Request<'_>, block: usize, wide: usize) -> Result<()> {
     launch.groups3([r.pixels().div_ceil(block), panels.div_ceil(wide), r.groups]).run()
 }
 
-fn weights(r: &Request<'_>, lines: usize) -> Result<()> {
-    let Work::Weights { dy, part, parts } = r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+fn weights(r: &ConvRequest<'_>, lines: usize) -> Result<()> {
+    let Work::Weights { dy, part, parts } = r.work else { return Err(ConvAlgorithm::foreign(&KERNEL)) };
     let tile = Tile::of(r.x.device());
     let zeros = Tensor::zeros(r.x.device(), [r.c], r.x.dtype())?;
     let launch = r.launch(&KERNEL, "conv_vector_weights").define("MR", tile.mr);

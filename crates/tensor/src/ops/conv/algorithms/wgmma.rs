@@ -5,8 +5,8 @@ use super::super::super::matmul::Tree;
 use super::super::super::matmul::warpgroups::{
     MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused, proof_of_expression,
 };
-use super::super::geometry::Axis;
-use super::{Algorithm, EPILOGUE, FUNCTIONS, Place, Plan, Request, Weights, Work, int, tile};
+use super::super::geometry::ConvAxis;
+use super::{ConvAlgorithm, ConvPlan, ConvRequest, ConvWeights, EPILOGUE, FUNCTIONS, Place, Work, int, tile};
 use crate::Layout;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -22,11 +22,11 @@ const TEXT: &str = concat!(
 
 pub(super) static KERNEL: Kernel = kernel("conv_wgmma_sm90", INCLUDES);
 static TREE: Kernel = kernel("conv_wgmma_tree_sm90", TREE_INCLUDES);
-pub(super) const KERNELS: Kernels = Kernels { plain: &KERNEL, tree: &TREE };
+pub(super) const KERNELS: WgmmaKernels = WgmmaKernels { plain: &KERNEL, tree: &TREE };
 
 /// A kernel without and with an expression as its epilogue.
 #[derive(Clone, Copy)]
-pub(super) struct Kernels {
+pub(super) struct WgmmaKernels {
     pub plain: &'static Kernel,
     pub tree: &'static Kernel,
 }
@@ -56,7 +56,7 @@ pub(super) const fn kernel(name: &'static str, includes: &'static [&'static str]
         .requires(|device| device.sm() == Some(90))
 }
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: ConvAlgorithm = ConvAlgorithm {
     kernel: &KERNEL,
     supports: supported,
     models: &[&MODEL],
@@ -78,7 +78,7 @@ fn tiles() -> impl Iterator<Item = Tile> {
 }
 
 /// Checks whether boxes of its pixels can be copied. x may have any strides except along its channels.
-pub(super) fn supported(r: &Request<'_>) -> Result<(), &'static str> {
+pub(super) fn supported(r: &ConvRequest<'_>) -> Result<(), &'static str> {
     let taps = r.axes[0].taps * r.axes[1].taps;
     let lanes = |n: usize| n.is_multiple_of(LANES);
     match () {
@@ -113,7 +113,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(axis: &Axis, tap: usize) -> Option<Self> {
+    fn of(axis: &ConvAxis, tap: usize) -> Option<Self> {
         let step = axis.step.cast_signed();
         let at = tap.cast_signed() * axis.dilation + axis.origin;
         let first = at.rem_euclid(step).cast_unsigned();
@@ -133,13 +133,13 @@ impl Seen {
 type Sides = [usize; 3];
 
 /// Returns the number of boxes along each axis.
-fn boxes(r: &Request<'_>, sides: Sides) -> [usize; 3] {
+fn boxes(r: &ConvRequest<'_>, sides: Sides) -> [usize; 3] {
     let all = [r.axes[1].output, r.axes[0].output, r.batch];
     std::array::from_fn(|i| all[i].div_ceil(sides[i]))
 }
 
 /// Returns the box shape of at most 64 pixels that needs the fewest boxes; ties are decided for long lines.
-fn boxes_of_rows(r: &Request<'_>) -> Sides {
+fn boxes_of_rows(r: &ConvRequest<'_>) -> Sides {
     let [w, h] = [r.axes[1].output.min(BLOCK), r.axes[0].output.min(BLOCK)];
     let all = (1..=w).flat_map(|w| (1..=h.min(BLOCK / w)).map(move |h| [w, h, BLOCK / (w * h)]));
     let all = all.map(|[w, h, n]| [w, h, n.min(r.batch)]);
@@ -148,20 +148,20 @@ fn boxes_of_rows(r: &Request<'_>) -> Sides {
 }
 
 /// Returns the box shape of 64 pixels that needs the fewest boxes: pixels beyond the result are also steps of the sum.
-fn boxes_of_steps(r: &Request<'_>) -> Sides {
+fn boxes_of_steps(r: &ConvRequest<'_>) -> Sides {
     let all = (0..7).flat_map(|w| (0..7 - w).map(move |h| [1 << w, 1 << h, BLOCK >> (w + h)]));
     let cost = |sides: &Sides| (boxes(r, *sides).iter().product::<usize>(), usize::MAX - sides[0], sides[2]);
     all.min_by_key(cost).unwrap_or([1, 1, BLOCK])
 }
 
 /// Returns the estimated microseconds and the plan.
-pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
+pub(super) fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let all = plans(r).map(|(_, micros, plan)| (micros, plan));
-    all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
+    all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, ConvPlan::Direct))
 }
 
 /// Returns every tile with its estimate and plan.
-pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> {
+pub(super) fn plans(r: &ConvRequest<'_>) -> impl Iterator<Item = (Tile, f64, ConvPlan)> {
     let on = Speeds::on(r.x.device());
     let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
     let sides = match r.work {
@@ -175,27 +175,27 @@ pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> 
     };
     let n = r.o;
     tiles().enumerate().map(move |(tile, shape)| {
-        (shape, on.launch + shape.estimate([m, n, k], split, &on), Plan::Boxes { tile, sides })
+        (shape, on.launch + shape.estimate([m, n, k], split, &on), ConvPlan::Boxes { tile, sides })
     })
 }
 
 /// Runs the plan by one of these kernels. If the kernel for expressions is not available, the expression is computed separately.
-pub(super) fn run_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
+pub(super) fn run_with(kernels: WgmmaKernels, r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
     match r.work {
         Work::Gather { w, bias, tree: Some(tree), place, .. }
             if !takes_expressions(r.x.device(), kernels) =>
         {
             let work = Work::Gather { w, bias, tree: None, y: tree.product, place };
-            launch(kernels, &Request { work, ..*r }, plan)?;
+            launch(kernels, &ConvRequest { work, ..*r }, plan)?;
             (tree.apart)()
         }
         _ => launch(kernels, r, plan),
     }
 }
 
-fn launch(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernels.plain)) };
-    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernels.plain))?;
+fn launch(kernels: WgmmaKernels, r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
+    let ConvPlan::Boxes { tile, sides } = *plan else { return Err(ConvAlgorithm::foreign(kernels.plain)) };
+    let shape = tiles().nth(tile).ok_or_else(|| ConvAlgorithm::foreign(kernels.plain))?;
     match r.work {
         Work::Gather { .. } => gather(kernels, r, shape, sides),
         Work::Weights { .. } => weights(kernels.plain, r, shape, sides),
@@ -226,7 +226,7 @@ fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
 }
 
 /// Builds the maps of x for each tap.
-fn taps(r: &Request<'_>, sides: Sides) -> Result<Vec<MatrixStack>> {
+fn taps(r: &ConvRequest<'_>, sides: Sides) -> Result<Vec<MatrixStack>> {
     let [down, across] = r.axes;
     let all = (0..down.taps).flat_map(|i| (0..across.taps).map(move |j| (i, j)));
     all.map(|(i, j)| match (Seen::of(&down, i), Seen::of(&across, j)) {
@@ -241,7 +241,7 @@ fn begun(
     launch: Launch<'static>,
     shape: Tile,
     [conv, split, bias]: [usize; 3],
-    r: &Request<'_>,
+    r: &ConvRequest<'_>,
 ) -> Launch<'static> {
     let launch =
         shape.defines(None).into_iter().fold(launch, |launch, (name, value)| launch.define(name, value));
@@ -255,7 +255,7 @@ fn begun(
 /// Binds the scalars: the product's sizes, and the mapping of its rows and steps to pixels and taps.
 fn sizes(
     launch: Launch<'static>,
-    r: &Request<'_>,
+    r: &ConvRequest<'_>,
     sides: Sides,
     [m, n, k, splits]: [usize; 4],
 ) -> Launch<'static> {
@@ -275,9 +275,9 @@ fn sizes(
     place.into_iter().fold(launch, |launch, v| launch.scalar(v))
 }
 
-fn gather(kernels: Kernels, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
+fn gather(kernels: WgmmaKernels, r: &ConvRequest<'_>, shape: Tile, sides: Sides) -> Result<()> {
     let Work::Gather { w, bias, tree, y, .. } = &r.work else {
-        return Err(Algorithm::foreign(kernels.plain));
+        return Err(ConvAlgorithm::foreign(kernels.plain));
     };
     let kernel = if tree.is_some() { kernels.tree } else { kernels.plain };
     let (device, size, [down, across]) = (r.x.device(), r.x.dtype().size(), r.axes);
@@ -324,8 +324,8 @@ fn gather(kernels: Kernels, r: &Request<'_>, shape: Tile, sides: Sides) -> Resul
     launch.local([384, 1, 1]).groups(groups).run()
 }
 
-fn weights(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
-    let Work::Weights { dy, part, parts } = r.work else { return Err(Algorithm::foreign(kernel)) };
+fn weights(kernel: &'static Kernel, r: &ConvRequest<'_>, shape: Tile, sides: Sides) -> Result<()> {
+    let Work::Weights { dy, part, parts } = r.work else { return Err(ConvAlgorithm::foreign(kernel)) };
     let [down, across] = r.axes;
     let of_dy = map(dy, [Seen::all(down.output), Seen::all(across.output)], sides)?;
     let maps: Vec<MatrixStack> = std::iter::once(of_dy).chain(taps(r, sides)?).collect();
@@ -345,8 +345,8 @@ fn weights(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) 
 pub(super) fn proven(
     device: &Device,
     kernel: &'static Kernel,
-    supports: fn(&Request<'_>) -> Result<(), &'static str>,
-    run: fn(&Request<'_>) -> Result<()>,
+    supports: fn(&ConvRequest<'_>) -> Result<(), &'static str>,
+    run: fn(&ConvRequest<'_>) -> Result<()>,
 ) -> bool {
     Tuning::of(device).proven(device, kernel, || {
         let all = [(1, 1), (2, 1), (1, 2)];
@@ -358,9 +358,9 @@ pub(super) fn proven(
 struct Small {
     x: Tensor,
     dy: Tensor,
-    weights: Weights,
+    weights: ConvWeights,
     bias: Tensor,
-    axes: [Axis; 2],
+    axes: [ConvAxis; 2],
 }
 
 impl Small {
@@ -376,24 +376,24 @@ impl Small {
         let axis = |taps: usize| {
             let reach = dilation.cast_unsigned() * (taps - 1);
             let output = (input + 2 - reach - 1) / step + 1;
-            Axis { input, output, taps, step, dilation, origin: -1 }
+            ConvAxis { input, output, taps, step, dilation, origin: -1 }
         };
         let axes = [axis(3), axis(2)];
         let [h, w] = axes.map(|axis| axis.output);
         let (x, dy) = (whole([batch, input, input, c], 5)?, whole([batch, h, w, o], 7)?);
         let (kernel, bias) = (whole([o, c, 3, 2], 11)?, whole([1, 1, 1, o], 5)?);
-        let weights = Weights { tensor: kernel, offset: 0, strides: [0, c * 6, 6, 2, 1] };
+        let weights = ConvWeights { tensor: kernel, offset: 0, strides: [0, c * 6, 6, 2, 1] };
         Ok(Self { x, dy, weights, bias, axes })
     }
     /// Allocates an image for the result.
     fn result(&self) -> Result<Tensor> {
         Tensor::full(self.x.device(), self.dy.shape(), f32::NAN, DType::Bf16)
     }
-    fn of<'a>(&'a self, work: Work<'a>) -> Request<'a> {
+    fn of<'a>(&'a self, work: Work<'a>) -> ConvRequest<'a> {
         let [batch, c, o] = Self::SIZES;
-        Request { x: &self.x, batch, groups: 1, c, o, axes: self.axes, work }
+        ConvRequest { x: &self.x, batch, groups: 1, c, o, axes: self.axes, work }
     }
-    fn forth<'a>(&'a self, y: &'a Tensor, tree: Option<&'a Tree<'a>>) -> Request<'a> {
+    fn forth<'a>(&'a self, y: &'a Tensor, tree: Option<&'a Tree<'a>>) -> ConvRequest<'a> {
         let [_, _, o] = Self::SIZES;
         let [h, w] = self.axes.map(|axis| axis.output);
         let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
@@ -405,8 +405,8 @@ fn proof(
     device: &Device,
     step: usize,
     dilation: isize,
-    supports: fn(&Request<'_>) -> Result<(), &'static str>,
-    run: fn(&Request<'_>) -> Result<()>,
+    supports: fn(&ConvRequest<'_>) -> Result<(), &'static str>,
+    run: fn(&ConvRequest<'_>) -> Result<()>,
 ) -> Result<()> {
     let (small, [_, c, o]) = (Small::new(device, step, dilation)?, Small::SIZES);
     let both = [true, false].map(|here| -> Result<[Vec<f32>; 2]> {
@@ -417,7 +417,7 @@ fn proof(
         for request in [&forth, &back].into_iter().filter(|r| supports(r).is_ok()) {
             match here {
                 true => run(request)?,
-                false => tile::run(request, &Plan::Direct)?,
+                false => tile::run(request, &ConvPlan::Direct)?,
             }
         }
         Ok([y.to_vec()?, part.sum(&[0], false)?.to_vec()?])
@@ -436,13 +436,13 @@ fn proof(
 }
 
 /// Checks that an expression after a small convolution is exact; see [`proven`].
-fn takes_expressions(device: &Device, kernels: Kernels) -> bool {
+fn takes_expressions(device: &Device, kernels: WgmmaKernels) -> bool {
     let tuning = Tuning::of(device);
     tuning.allows(device, kernels.tree)
         && tuning.proven(device, kernels.tree, || {
             let small = Small::new(device, 1, 1)?;
             let y = small.result()?;
-            let run = |r: &Request<'_>| launch(kernels, r, &estimate(r).1);
+            let run = |r: &ConvRequest<'_>| launch(kernels, r, &estimate(r).1);
             run(&small.forth(&y, None))?;
             proof_of_expression(&y, |got, tree| run(&small.forth(got, Some(tree))))
         })
@@ -454,7 +454,7 @@ mod tests {
     use crate::ops::conv::geometry::Side;
     use netcl_kernel::Value;
 
-    fn axes(image: usize, taps: usize, stride: usize, padding: usize) -> [Axis; 2] {
+    fn axes(image: usize, taps: usize, stride: usize, padding: usize) -> [ConvAxis; 2] {
         let places = Side::places(image, taps, stride, padding, 1).unwrap();
         [Side { image, places, taps, stride, padding, dilation: 1 }.forward(); 2]
     }
@@ -490,12 +490,12 @@ mod tests {
     fn boxes_waste_little() {
         let device = crate::suite::test_device().unwrap();
         let x = Tensor::zeros(&device, [1, 1, 1, 8], DType::F32).unwrap();
-        let weights = Weights { tensor: x.clone(), offset: 0, strides: [0; 5] };
+        let weights = ConvWeights { tensor: x.clone(), offset: 0, strides: [0; 5] };
         for (batch, image, most) in
             [(128, 56, 1.0), (128, 28, 1.0), (128, 14, 1.0), (128, 7, 1.07), (3, 31, 1.2)]
         {
             let place = Place { offset: 0, strides: [0; 3] };
-            let r = Request {
+            let r = ConvRequest {
                 x: &x,
                 batch,
                 groups: 1,

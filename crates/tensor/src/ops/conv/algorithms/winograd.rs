@@ -4,8 +4,10 @@
 //! Errors of F(4 x 4, 3 x 3) in f32 are a few times those of a sum in order, relative to the sum of the terms' magnitudes. A value that is not
 //! finite in an image affects all pixels of its tiles.
 
-use super::super::super::matmul::{Epilogue, Matrix, Problem, run as product};
-use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Weights, Work, bias, int, with_tree};
+use super::super::super::matmul::{Epilogue, MatmulProblem, Matrix, run as product};
+use super::{
+    ConvAlgorithm, ConvPlan, ConvRequest, ConvWeights, EPILOGUE, FUNCTIONS, Work, bias, int, with_tree,
+};
 use crate::ops::map::row_grid;
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
@@ -33,8 +35,8 @@ static MODEL: Model = Model {
     ],
 };
 
-pub(super) static ALGORITHM: Algorithm =
-    Algorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
+pub(super) static ALGORITHM: ConvAlgorithm =
+    ConvAlgorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: None };
 
 /// Pixels of a tile along an axis, for the two supported forms.
 const TILES: [usize; 2] = [4, 2];
@@ -45,7 +47,7 @@ const ROWS: usize = 96;
 /// Cost of starting and storing a product, in steps of its sum.
 const BEGIN: usize = 24;
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &ConvRequest<'_>) -> Result<(), &'static str> {
     let Work::Gather { .. } = r.work else { return Err("the gradient of weights") };
     let lanes = r.x.device().capabilities().vector_lanes();
     match () {
@@ -63,17 +65,17 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Returns the tiles along both axes, and of all images.
-fn tiles(r: &Request<'_>, side: usize) -> [usize; 3] {
+fn tiles(r: &ConvRequest<'_>, side: usize) -> [usize; 3] {
     let [down, across] = r.axes.map(|axis| axis.output.div_ceil(side));
     [down, across, r.batch * down * across]
 }
 
 /// Returns the bytes of a tile between the transforms.
-fn tile_bytes(r: &Request<'_>, side: usize) -> usize {
+fn tile_bytes(r: &ConvRequest<'_>, side: usize) -> usize {
     4 * (side + 2) * (side + 2) * (r.c + r.o)
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &ConvRequest<'_>) -> (f64, ConvPlan) {
     let [launch, per_us, bytes_per_us, weight_bytes_per_us] = MODEL.on(r.x.device());
     let lanes = 2 * r.x.device().capabilities().vector_lanes();
     let of = |side: usize| {
@@ -88,21 +90,21 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         let work = cycles / per_us + bytes as f64 / bytes_per_us + weights as f64 / weight_bytes_per_us;
         (
             launch * (1 + 3 * all.div_ceil(block)) as f64 + work / r.units() as f64,
-            Plan::Winograd { side, block },
+            ConvPlan::Winograd { side, block },
         )
     };
     let all = TILES.map(of).into_iter();
-    all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
+    all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, ConvPlan::Direct))
 }
 
 /// Returns, for an axis, the first input pixel that the tile at 0 needs, its first tap, and the step to the next tap, in strides.
-fn first(axis: super::Axis) -> (i32, i64, i64) {
+fn first(axis: super::ConvAxis) -> (i32, i64, i64) {
     let (least, tap, step) = if axis.dilation < 0 { (axis.origin - 2, 2, -1) } else { (axis.origin, 0, 1) };
     (i32::try_from(least).unwrap_or(i32::MIN), tap, step)
 }
 
 /// Transforms weights to matrices (points, C, O).
-fn transformed(r: &Request<'_>, w: &Weights, side: usize) -> Result<Tensor> {
+fn transformed(r: &ConvRequest<'_>, w: &ConvWeights, side: usize) -> Result<Tensor> {
     let points = (side + 2) * (side + 2);
     let u = r.x.empty_f32([points, r.c, r.o])?;
     let [_, o, c, i, j] = w.strides.map(|stride| i64::try_from(stride).unwrap_or(i64::MAX));
@@ -116,16 +118,16 @@ fn transformed(r: &Request<'_>, w: &Weights, side: usize) -> Result<Tensor> {
     Ok(u)
 }
 
-fn grid(r: &Request<'_>, rows: usize, channels: usize) -> ([usize; 3], [usize; 3]) {
+fn grid(r: &ConvRequest<'_>, rows: usize, channels: usize) -> ([usize; 3], [usize; 3]) {
     let device = r.x.device();
     let value = |name| Tuning::value(device, &KERNEL, 0, name);
     row_grid(device, value("WG"), value("VW"), rows, channels)
 }
 
-pub(super) fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Winograd { side, block } = *plan else { return Err(Algorithm::foreign(&KERNEL)) };
+pub(super) fn run(r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
+    let ConvPlan::Winograd { side, block } = *plan else { return Err(ConvAlgorithm::foreign(&KERNEL)) };
     let Work::Gather { w, bias: added, tree, y, place } = &r.work else {
-        return Err(Algorithm::foreign(&KERNEL));
+        return Err(ConvAlgorithm::foreign(&KERNEL));
     };
     let u = transformed(r, w, side)?;
     let (points, [down, across, all]) = ((side + 2) * (side + 2), tiles(r, side));
@@ -141,7 +143,7 @@ pub(super) fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
         let launch = sizes.into_iter().fold(launch, |launch, n| launch.scalar(int(n)));
         launch.scalar(top).scalar(left).local(local).groups3(groups).run()?;
         let of = |name, x: &Tensor| Matrix::of("conv_winograd", name, x);
-        product(&m, &Problem::new(of("v", &v)?, of("u", &u)?, &[points])?, &Epilogue::NONE, false)?;
+        product(&m, &MatmulProblem::new(of("v", &v)?, of("u", &u)?, &[points])?, &Epilogue::NONE, false)?;
         let (local, groups) = grid(r, count, r.o);
         let kernel = if tree.is_some() { &TREE } else { &KERNEL };
         let launch = r.launch(kernel, "conv_winograd_output").define("M", side).flops(0).read(&m);
@@ -191,15 +193,15 @@ mod tests {
                     let (x, xs) = drawn(&device, &[n, axes[0].input, axes[1].input, c], 1);
                     let (w, ws) = drawn(&device, &[9 * o * c], 2);
                     let (added, bs) = drawn(&device, &[o], 3);
-                    let weights = Weights { tensor: w, offset: 0, strides };
+                    let weights = ConvWeights { tensor: w, offset: 0, strides };
                     let [h, width] = axes.map(|axis| axis.output);
                     for m in TILES {
                         let y = Tensor::full(&device, [n, h, width, o], f32::NAN, DType::F32).unwrap();
                         let place = Place { offset: 0, strides: [h * width * o, width * o, o] };
                         let work = Work::Gather { w: &weights, bias: Some(&added), tree: None, y: &y, place };
-                        let request = Request { x: &x, batch: n, groups: 1, c, o, axes, work };
+                        let request = ConvRequest { x: &x, batch: n, groups: 1, c, o, axes, work };
                         supports(&request).unwrap();
-                        run(&request, &Plan::Winograd { side: m, block: 4 }).unwrap();
+                        run(&request, &ConvPlan::Winograd { side: m, block: 4 }).unwrap();
                         for (at, got) in y.to_vec().unwrap().into_iter().enumerate() {
                             let (p, to) = (at / o, at % o);
                             let (image, at) = (p / width / h, [p / width % h, p % width]);

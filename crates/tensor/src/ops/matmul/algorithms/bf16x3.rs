@@ -4,9 +4,9 @@ use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
 use super::super::proof;
 use super::super::split_k::{self, Joining, SplitKSchedule, TICKETS, Tiles};
-use super::super::view::{Matrix, Problem};
+use super::super::view::{MatmulProblem, Matrix};
 use super::tile::add_tail_of_128;
-use super::{Algorithm, Plan, Request, finished, no_aux};
+use super::{MatmulAlgorithm, MatmulRequest, ProductPlan, finished, no_aux};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
@@ -34,9 +34,9 @@ const BYTES: usize = 6;
 
 /// Minimum length of a sum. f32 units are more accurate for shorter sums: their error was 0.78 of this kernel's at 77 steps, 1.3 at 512, and 3 to 4
 /// times as large at 768.
-const LEAST: usize = 256;
+const MIN_SUM_LENGTH: usize = 256;
 /// Maximum rows of both operands in a launch that splits them: 64 per group, and the second group dimension has 16 bits.
-const MOST_LINES: usize = 64 * 65_535;
+const MAX_LINES: usize = 64 * 65_535;
 
 /// Bit of the kernel's `flags`.
 const LAST: i32 = 4;
@@ -85,7 +85,7 @@ fn plan(
     best
 }
 
-fn tiles(p: &Problem) -> usize {
+fn tiles(p: &MatmulProblem) -> usize {
     p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE)
 }
 
@@ -94,7 +94,7 @@ fn planes(lines: usize, k: usize) -> usize {
     lines.next_multiple_of(SIDE) * k.next_multiple_of(PIECE) * BYTES
 }
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &BF16X3,
     supports,
     models: &[&MODEL, &split_k::MODEL],
@@ -103,13 +103,13 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     self_test: Some(proven),
 };
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     let p = r.p;
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
     match () {
         () if r.dtype() != DType::F32 => Err("storage other than f32"),
         () if p.batch() != 1 || p.m.min(p.n).min(p.k) == 0 => Err("requires a single non-empty product"),
-        () if p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) > MOST_LINES => {
+        () if p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) > MAX_LINES => {
             Err("too many rows for one launch")
         }
         () if bytes as u64 > r.device().capabilities().global_mem / 16 => {
@@ -120,13 +120,13 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Counts one read of each operand and one write of its planes. Returns infinity for short sums, which f32 units compute more accurately.
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &MatmulRequest<'_>) -> (f64, ProductPlan) {
     let p = r.p;
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
     let [launches, copy, ends, memory] = MODEL.on(r.device());
     let (micros, schedule) = plan(tiles(p), p.k, r.units(), [copy, ends], &Joining::on(r.device()));
-    let exact = if p.m.min(p.n) >= 64 && p.k >= LEAST { 0.0 } else { f64::INFINITY };
-    (launches + bytes as f64 * (10.0 / 6.0) / memory + micros + exact, Plan::of(Tiles(schedule)))
+    let exact = if p.m.min(p.n) >= 64 && p.k >= MIN_SUM_LENGTH { 0.0 } else { f64::INFINITY };
+    (launches + bytes as f64 * (10.0 / 6.0) / memory + micros + exact, ProductPlan::of(Tiles(schedule)))
 }
 
 /// Splits a `(m, k)` and b `(n, k)` into bf16 planes. Their rows are the rows and the columns of the product.
@@ -149,12 +149,12 @@ fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
 }
 
 /// Computes `c = epilogue(a b)` for epilogues without another matrix.
-fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
+fn run(c: &Tensor, p: &MatmulProblem, e: &Epilogue<'_>, plan: &ProductPlan) -> Result<()> {
     let Tiles(schedule) = *plan.get(&BF16X3)?;
     run_schedule(c, p, e, schedule)
 }
 
-fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSchedule) -> Result<()> {
+fn run_schedule(c: &Tensor, p: &MatmulProblem, e: &Epilogue<'_>, schedule: SplitKSchedule) -> Result<()> {
     let units = c.device().capabilities().compute_units.max(1) as usize;
     let [a, b] = cut(&p.a, &p.b.clone().transposed())?;
     let part = match schedule.tail {
@@ -192,8 +192,8 @@ fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSched
 
 /// Checks that small products are exact, with integers and with numbers of 24 significant bits. See [`Tuning::proven`].
 fn proven(device: &Device) -> bool {
-    let run = |c: &Tensor, p: &Problem| {
-        let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+    let run = |c: &Tensor, p: &MatmulProblem| {
+        let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
         run(c, p, &Epilogue::NONE, &estimate(&request).1)
     };
     Tuning::of(device).proven(device, &BF16X3, || {
@@ -206,7 +206,7 @@ fn proven(device: &Device) -> bool {
 mod tests {
     use super::super::super::reference;
     use super::super::super::tests::{near, rounding};
-    use super::super::{Aux, MATMUL, Request};
+    use super::super::{EpilogueInputs, MATMUL, MatmulRequest};
     use super::*;
     use crate::suite::test_device;
     use netcl_device::fault::FaultDriver;
@@ -262,9 +262,9 @@ mod tests {
             ([4096, 4096, 4096], false, true),
         ] {
             let b = if transposed { empty([n, k]).permute(&[1, 0]).unwrap() } else { empty([k, n]) };
-            let p = Problem::new(matrix(&empty([m, k])), matrix(&b), &[]).unwrap();
+            let p = MatmulProblem::new(matrix(&empty([m, k])), matrix(&b), &[]).unwrap();
             let c = empty([m, n]);
-            let request = Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
+            let request = MatmulRequest { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
             let chosen = MATMUL.choose(&request).unwrap().0.name();
             let estimates: Vec<_> =
                 MATMUL.all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
@@ -278,7 +278,7 @@ mod tests {
     fn f32_in_three_parts_agrees_with_the_reference() {
         let device = test_device().unwrap();
         if !BF16X3.runs_on(device.capabilities()) {
-            println!("skipped: {} has no wgmma", device.capabilities().id);
+            println!("skipped: {} does not support wgmma", device.capabilities().id);
             return;
         }
         assert!(proven(&device));
@@ -304,18 +304,19 @@ mod tests {
                     (square.sum::<f64>() / got.len() as f64).sqrt()
                 };
                 let matrix = |x: &Tensor| Matrix::of("matmul", "a", x).unwrap();
-                let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+                let problem = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
                 let errors: Vec<f64> = [BF16X3.name, "matmul_tile_small"]
                     .into_iter()
                     .map(|name| {
                         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
-                        let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
+                        let request =
+                            MatmulRequest { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
                         MATMUL.with(name, &request).unwrap();
                         rms(&c)
                     })
                     .collect();
                 assert!(
-                    k < LEAST || errors[0] <= 1.1 * errors[1],
+                    k < MIN_SUM_LENGTH || errors[0] <= 1.1 * errors[1],
                     "{m} x {k} x {n}: error {:e}, with f32 units {:e}",
                     errors[0],
                     errors[1]
@@ -335,7 +336,7 @@ mod tests {
                     for add in [false, true] {
                         let c = Tensor::full(&device, [m, n], if add { 3.0 } else { f32::NAN }, DType::F32)
                             .unwrap();
-                        let e = Epilogue { alpha: -0.5, bias: Some(&bias), add, aux: Aux::None };
+                        let e = Epilogue { alpha: -0.5, bias: Some(&bias), add, aux: EpilogueInputs::None };
                         run_schedule(&c, &problem, &e, schedule).unwrap();
                         let expected = Array::from_fn([m, n], |i| {
                             -0.5 * product.data[i] + shift.data[i % n] + if add { 3.0 } else { 0.0 }
@@ -352,7 +353,7 @@ mod tests {
     fn f32_in_three_parts_keeps_the_range() {
         let device = test_device().unwrap();
         if !BF16X3.runs_on(device.capabilities()) {
-            println!("skipped: {} has no wgmma", device.capabilities().id);
+            println!("skipped: {} does not support wgmma", device.capabilities().id);
             return;
         }
         let special =
@@ -365,8 +366,10 @@ mod tests {
         let one = Tensor::full(&device, [k, 64], 1.0, DType::F32).unwrap();
         let matrix = |x: &Tensor| Matrix::of("matmul", "a", x).unwrap();
         let c = Tensor::zeros(&device, [m, 64], DType::F32).unwrap();
-        let p = Problem::new(matrix(&a), matrix(&one), &[]).unwrap();
-        MATMUL.with(BF16X3.name, &Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }).unwrap();
+        let p = MatmulProblem::new(matrix(&a), matrix(&one), &[]).unwrap();
+        MATMUL
+            .with(BF16X3.name, &MatmulRequest { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false })
+            .unwrap();
         for (i, got) in c.to_vec().unwrap().into_iter().enumerate() {
             let expected = special[i / 64 % special.len()];
             match expected.is_finite() {

@@ -5,9 +5,9 @@ use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
 use super::super::groups::Groups;
 use super::super::split_k::{Joining, TICKETS};
-use super::super::view::Problem;
+use super::super::view::MatmulProblem;
 use super::tile::{add_parts, last_can_join};
-use super::{Algorithm, Aux, Direct, MATMUL, Plan, Request, finished};
+use super::{Direct, EpilogueInputs, MATMUL, MatmulAlgorithm, MatmulRequest, ProductPlan, finished};
 use crate::ops::counters::zeroed;
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
@@ -34,16 +34,16 @@ static GEMV: Kernel = Kernel::new("matmul_gemv", cl_file!("matmul_gemv.cl"))
     .include(GPU_PARTS)
     .choose(FORMAT, texts)
     .tune(&[("WG", &[256, 128])])
-    .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
+    .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= MIN_GROUP);
 
 /// Maximum number of rows in both kernels, with everything that can be fused.
-const MOST_ROWS: usize = 8;
+const MAX_ROWS: usize = 8;
 
 /// Maximum number of rows in [`GEMV`] for a plain product.
-const MOST_ROWS_ON_GPUS: usize = 16;
+const MAX_ROWS_ON_GPUS: usize = 16;
 
 /// Minimum group size of [`GEMV`]: four sets of the items that share a line.
-const LEAST_GROUP: usize = 128;
+const MIN_GROUP: usize = 128;
 
 /// Bytes of A in local memory of a group on GPUs.
 const STAGED: usize = 16 << 10;
@@ -119,7 +119,7 @@ impl Fused<'_> {
 }
 
 /// Returns whether the contiguous lines of B run along k (`true`) or along n (`false`), or `None` if B is not contiguous along either axis.
-fn along_k(p: &Problem) -> Option<bool> {
+fn along_k(p: &MatmulProblem) -> Option<bool> {
     match (p.b.row_stride, p.b.col_stride) {
         // A single column is contiguous along k at any column stride.
         (1, _) => Some(true),
@@ -128,7 +128,7 @@ fn along_k(p: &Problem) -> Option<bool> {
     }
 }
 
-pub(super) static ON_PROCESSORS: Algorithm = Algorithm {
+pub(super) static ON_PROCESSORS: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &GEMV_VECTOR,
     supports: supports_staged,
     models: &[&MODEL],
@@ -136,28 +136,28 @@ pub(super) static ON_PROCESSORS: Algorithm = Algorithm {
     run: |r, _| run(&GEMV_VECTOR, r),
     self_test: None,
 };
-pub(super) static ON_GPUS: Algorithm = Algorithm {
+pub(super) static ON_GPUS: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &GEMV,
     supports,
     models: &[&GPU_MODEL],
-    estimate: |r| (estimate_on_gpus(r), Plan::of(Direct)),
+    estimate: |r| (estimate_on_gpus(r), ProductPlan::of(Direct)),
     run: |r, _| run(&GEMV, r),
     self_test: None,
 };
 
 /// Returns the product, or its transpose (`true`) if that has fewer rows. C then has few columns.
-pub(super) fn oriented(p: &Problem) -> (Cow<'_, Problem>, bool) {
+pub(super) fn oriented(p: &MatmulProblem) -> (Cow<'_, MatmulProblem>, bool) {
     match p.n < p.m && p.batch() == 1 {
         true => (Cow::Owned(p.transposed()), true),
         false => (Cow::Borrowed(p), false),
     }
 }
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
-    supports_rows(r, &oriented(r.p).0, MOST_ROWS_ON_GPUS)
+fn supports(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
+    supports_rows(r, &oriented(r.p).0, MAX_ROWS_ON_GPUS)
 }
 
-fn supports_rows(r: &Request<'_>, p: &Problem, most: usize) -> Result<(), &'static str> {
+fn supports_rows(r: &MatmulRequest<'_>, p: &MatmulProblem, most: usize) -> Result<(), &'static str> {
     match () {
         () if p.m == 0 || p.m > most => Err("too many rows and columns: one of them must be small"),
         () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("requires a single non-empty product"),
@@ -169,24 +169,24 @@ fn supports_rows(r: &Request<'_>, p: &Problem, most: usize) -> Result<(), &'stat
 }
 
 /// Checks the request for the kernel that stages all of A in local memory.
-fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports_staged(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     staged_rows(r, &oriented(r.p).0)
 }
 
-fn staged_rows(r: &Request<'_>, p: &Problem) -> Result<(), &'static str> {
+fn staged_rows(r: &MatmulRequest<'_>, p: &MatmulProblem) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     if p.m * p.k * size_of::<f32>() > room {
         return Err("the rows of A do not fit in local memory");
     }
-    supports_rows(r, p, MOST_ROWS)
+    supports_rows(r, p, MAX_ROWS)
 }
 
 /// Returns this device's kernel for a product of few rows with fused operations, if it supports them.
-pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, f: &Fused<'_>) -> Option<&'static Kernel> {
+pub(in crate::ops::matmul) fn of_few_rows(r: &MatmulRequest<'_>, f: &Fused<'_>) -> Option<&'static Kernel> {
     // With a stack, each row is a separate product.
-    let p = Problem { m: f.rows(r.p.m)[0], ..r.p.clone() };
+    let p = MatmulProblem { m: f.rows(r.p.m)[0], ..r.p.clone() };
     let on_processors = MATMUL.has(&ON_PROCESSORS, r) && staged_rows(r, &p).is_ok();
-    let on_gpus = MATMUL.has(&ON_GPUS, r) && supports_rows(r, &p, MOST_ROWS).is_ok();
+    let on_gpus = MATMUL.has(&ON_GPUS, r) && supports_rows(r, &p, MAX_ROWS).is_ok();
     on_processors.then_some(&GEMV_VECTOR).or(on_gpus.then_some(&GEMV))
 }
 
@@ -216,11 +216,11 @@ const RESIDENT: usize = 4;
 
 /// Estimates one read of B, during which groups wait for staged parts of A. A group stages as much of A as its local memory holds, one part after
 /// the other, and combines the sums of its items. With several rows, multiplying takes longer than reading.
-pub(super) fn estimate_on_gpus(r: &Request<'_>) -> f64 {
+pub(super) fn estimate_on_gpus(r: &MatmulRequest<'_>) -> f64 {
     let [launch, bandwidth, part, row, products_along_k, products_along_n] = GPU_MODEL.on(r.device());
     let (p, _) = oriented(r.p);
     let along_k = along_k(&p).unwrap_or(true);
-    let added = matches!(r.e.aux, Aux::None) || last_can_join(r.device());
+    let added = matches!(r.e.aux, EpilogueInputs::None) || last_can_join(r.device());
     let split = WorkSplit::of(r.c, &p, 1, added, along_k);
     let products = (p.m * p.n * p.k) as f64 / if along_k { products_along_k } else { products_along_n };
     let streamed = products.max((p.n * p.k * r.dtype().size()) as f64 / bandwidth);
@@ -239,13 +239,13 @@ pub(super) fn estimate_on_gpus(r: &Request<'_>) -> f64 {
 }
 
 /// Returns the elements of a row of A that are staged at once.
-fn staged(p: &Problem) -> usize {
+fn staged(p: &MatmulProblem) -> usize {
     (STAGED / size_of::<f32>() / p.m).min(p.k.next_multiple_of(8)) / 8 * 8
 }
 
 /// Estimates one read of B. The remainders after whole vectors are multiplied one element at a time: at the end of each line, or in the last
 /// columns, which belong to one group.
-fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
+fn estimate_on_processors(r: &MatmulRequest<'_>) -> (f64, ProductPlan) {
     let [launch, bandwidth, scalar] = MODEL.on(r.device());
     let (p, lanes, cores) = (&oriented(r.p).0, r.device().capabilities().vector_lanes(), r.units() as f64);
     let rest = match along_k(p) {
@@ -253,17 +253,21 @@ fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
         _ => (p.m * p.k * (p.n % lanes)) as f64,
     };
     let bytes = (p.n * p.k * r.dtype().size()) as f64;
-    (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::of(Direct))
+    (launch + bytes / (bandwidth * cores) + rest / scalar, ProductPlan::of(Direct))
 }
 
 /// Computes the product with the epilogue that all kernels support.
-fn run(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
-    finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| product(kernel, r))
+fn run(kernel: &'static Kernel, r: &MatmulRequest<'_>) -> Result<Option<Tensor>> {
+    finished(
+        r,
+        |aux| matches!(aux, EpilogueInputs::None | EpilogueInputs::Residual(_)),
+        |r| product(kernel, r),
+    )
 }
 
-fn product(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
+fn product(kernel: &'static Kernel, r: &MatmulRequest<'_>) -> Result<Option<Tensor>> {
     let e = r.e;
-    let residual = if let Aux::Residual(x) = e.aux { Some(x) } else { None };
+    let residual = if let EpilogueInputs::Residual(x) = e.aux { Some(x) } else { None };
     let (p, swapped) = oriented(r.p);
     let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, swapped, ..Fused::NONE };
     run_fused(kernel, r.c, &p, &fused).map(|()| None)
@@ -273,10 +277,12 @@ fn product(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
 pub(in crate::ops::matmul) fn run_fused(
     kernel: &'static Kernel,
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     f: &Fused<'_>,
 ) -> Result<()> {
-    let Some(along_k) = along_k(p) else { return Err(Error::internal("gemv: b has no contiguous axis")) };
+    let Some(along_k) = along_k(p) else {
+        return Err(Error::internal("gemv: b does not have a contiguous axis"));
+    };
     match kernel.name == GEMV_VECTOR.name {
         true => vector(c, p, f, along_k),
         false => groups(c, p, f, along_k),
@@ -297,7 +303,7 @@ pub(in crate::ops::matmul) fn bindable(x: &Tensor) -> Result<Tensor> {
 fn bind(
     kernel: &'static Kernel,
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     f: &Fused<'_>,
     along_k: bool,
 ) -> Result<Launch<'static>> {
@@ -339,7 +345,7 @@ pub(in crate::ops::matmul) fn fused_defines(launch: Launch<'static>, f: &Fused<'
 }
 
 /// Adds the sizes and strides, which follow the buffers.
-fn geometry<'l>(launch: Launch<'l>, p: &Problem, n: usize) -> Launch<'l> {
+fn geometry<'l>(launch: Launch<'l>, p: &MatmulProblem, n: usize) -> Launch<'l> {
     let launch = launch.scalar(p.a.offset()).scalar(p.b.offset()).scalar(int(n)).scalar(int(p.k));
     let strides = [p.a.row_stride, p.a.col_stride, p.b.row_stride, p.b.col_stride];
     strides.into_iter().fold(launch, Launch::scalar)
@@ -347,7 +353,7 @@ fn geometry<'l>(launch: Launch<'l>, p: &Problem, n: usize) -> Launch<'l> {
 
 /// Binds the arguments of the norm, the residual and the stack.
 pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
-    let flags = Epilogue { alpha: 1.0, bias: f.bias, add: f.add, aux: Aux::None }.flags();
+    let flags = Epilogue { alpha: 1.0, bias: f.bias, add: f.add, aux: EpilogueInputs::None }.flags();
     let mut launch = launch.scalar(f.alpha).scalar(flags);
     if let Some(norm) = f.norm {
         launch = launch.read(&bindable(norm.gamma)?);
@@ -374,7 +380,7 @@ pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> R
     })
 }
 
-fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
+fn vector(c: &Tensor, p: &MatmulProblem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let device = c.device();
     let capabilities = device.capabilities();
     let [m, rows] = f.rows(p.m);
@@ -387,7 +393,7 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     };
     let blocks = n.div_ceil(lines);
     let bytes = f.blocks.map_or(p.n * p.k * c.dtype().size(), |_| p.n * p.b.col_stride);
-    let groups = (bytes / LEAST_SHARE).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(blocks);
+    let groups = (bytes / MIN_SHARE).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(blocks);
     let per = blocks.div_ceil(groups) * lines;
     let launch = bind(&GEMV_VECTOR, c, p, f, along_k)?.local_memory(m * p.k * size_of::<f32>());
     let launch = geometry(launch, p, n).scalar(int(per));
@@ -395,7 +401,7 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
 }
 
 /// Minimum bytes of a matrix for a work-group on a CPU.
-const LEAST_SHARE: usize = 16 << 10;
+const MIN_SHARE: usize = 16 << 10;
 
 /// Division of a product between the work-items and groups of [`GEMV`].
 struct WorkSplit {
@@ -421,7 +427,7 @@ struct WorkSplit {
 
 impl WorkSplit {
     /// Divides a product of `parts` matrices. Only plain sums are split.
-    fn of(c: &Tensor, p: &Problem, parts: usize, plain: bool, along_k: bool) -> Self {
+    fn of(c: &Tensor, p: &MatmulProblem, parts: usize, plain: bool, along_k: bool) -> Self {
         let device = c.device();
         let units = device.capabilities().compute_units.max(1) as usize;
         let n = p.n / parts;
@@ -452,7 +458,7 @@ impl WorkSplit {
         let last = blocks <= TICKETS && last_can_join(device);
         let wanted = if last { 2 * units } else { units };
         let splits = match plain && 2 * blocks <= wanted {
-            true => (wanted / blocks).min(p.k / LEAST_PART).max(1),
+            true => (wanted / blocks).min(p.k / MIN_PART).max(1),
             false => 1,
         };
         let k_part = p.k.div_ceil(splits).next_multiple_of(64);
@@ -462,9 +468,9 @@ impl WorkSplit {
     }
 }
 
-fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
+fn groups(c: &Tensor, p: &MatmulProblem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let (n, [m, rows]) = (p.n / f.parts(), f.rows(p.m));
-    let one = Problem { m, ..p.clone() };
+    let one = MatmulProblem { m, ..p.clone() };
     let split = WorkSplit::of(c, &one, f.parts(), f.is_plain(c.device()), along_k);
     let vectors = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
@@ -492,13 +498,13 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     };
     launch.groups3([split.groups, split.splits * rows, 1]).run()?;
     let Some(part) = part.filter(|_| !split.last) else { return Ok(()) };
-    let e = Epilogue { alpha: f.alpha, bias: f.bias, add: f.add, aux: Aux::None };
+    let e = Epilogue { alpha: f.alpha, bias: f.bias, add: f.add, aux: EpilogueInputs::None };
     let columns = if f.swapped { p.m } else { p.n };
     add_parts(&part, c, columns, &e, split.splits)
 }
 
 /// Minimum steps of a sum per group.
-const LEAST_PART: usize = 512;
+const MIN_PART: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -536,13 +542,18 @@ mod tests {
                 let a = if layout & 1 == 0 { cast(&a) } else { transposed(&cast(&a)) };
                 let b = if layout & 2 == 0 { cast(&b) } else { transposed(&cast(&b)) };
                 let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
-                let p = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+                let p = MatmulProblem::new(matrix(&a), matrix(&b), &[]).unwrap();
                 for row in [&ON_PROCESSORS, &ON_GPUS] {
                     let c = map("x0", &[&other], &[], other.shape(), dtype).unwrap();
-                    let e = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::Residual(&other) };
-                    let request = Request { c: &c, p: &p, e: &e, column_sums: false };
+                    let e = Epilogue {
+                        alpha: 0.5,
+                        bias: Some(&bias),
+                        add: true,
+                        aux: EpilogueInputs::Residual(&other),
+                    };
+                    let request = MatmulRequest { c: &c, p: &p, e: &e, column_sums: false };
                     if MATMUL.takes(row, &request) {
-                        assert!((row.run)(&request, &Plan::of(Direct)).unwrap().is_none());
+                        assert!((row.run)(&request, &ProductPlan::of(Direct)).unwrap().is_none());
                         near(&c, &expected, rounding(dtype, k));
                         taken += 1;
                     }

@@ -9,9 +9,9 @@ mod planes;
 
 use super::super::super::algorithms::{self, Job, Table, kernels};
 use super::super::arguments::Unused;
-use super::super::view::{Matrix, Problem};
+use super::super::view::{MatmulProblem, Matrix};
 use super::gemv::{ENDS, Fused, Stack, bindable, finish, fused_defines, int};
-use super::rows_mma::Shape;
+use super::rows_mma::MmaShape;
 use crate::ops::prelude::*;
 use crate::quant::panels::PANEL;
 use crate::quant::{Activations, BlockOrder, Blocks, CODES, FORMAT, Format, Stored, of_format, texts};
@@ -51,33 +51,33 @@ static GROUPS: Kernel = Kernel::new("matmul_int8", cl_file!("matmul_int8.cl"))
     .include(TEXTS)
     .choose(FORMAT, texts)
     .tune(&[("WG", &[256, 128])])
-    .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
+    .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= MIN_GROUP);
 
 const TEXTS: &[&str] = &[ENDS[0], ENDS[1], CODES[0], CODES[1], CODES[2]];
 
 /// Minimum group size of [`GROUPS`].
-const LEAST_GROUP: usize = 128;
+const MIN_GROUP: usize = 128;
 /// Maximum number of rows in [`GROUPS`].
-const MOST_ROWS: usize = 8;
+const MAX_ROWS: usize = 8;
 /// Bytes of A in local memory of a group on GPUs.
 const STAGED: usize = 12 << 10;
 
-/// Products by quantized blocks, [`Request`].
+/// Products by quantized blocks, [`GemvInt8Request`].
 struct Products;
 type Algorithm = algorithms::Algorithm<Products>;
 
 /// The problem `c = act(norm(a) b + bias) (* value) (+ residual)`, with b in blocks. `c` starts at its tensor's offset, its rows are `row_stride`
 /// apart.
-pub(in crate::ops::matmul) struct Request<'a> {
+pub(in crate::ops::matmul) struct GemvInt8Request<'a> {
     pub c: &'a Tensor,
     /// Stride of C's rows in elements.
     pub row_stride: usize,
-    pub p: &'a Problem,
+    pub p: &'a MatmulProblem,
     pub fused: &'a Fused<'a>,
     pub stored: Stored,
 }
 
-impl Request<'_> {
+impl GemvInt8Request<'_> {
     fn device(&self) -> &Device {
         self.c.device()
     }
@@ -92,18 +92,18 @@ impl Request<'_> {
 }
 
 impl Job for Products {
-    type Request<'a> = Request<'a>;
-    type Plan = Option<Shape>;
+    type Request<'a> = GemvInt8Request<'a>;
+    type Plan = Option<MmaShape>;
     type Output = ();
     type Signature = Signature;
 
-    fn device<'r>(request: &'r Request<'_>) -> &'r Device {
+    fn device<'r>(request: &'r GemvInt8Request<'_>) -> &'r Device {
         request.device()
     }
-    fn class(_: &Request<'_>) -> u64 {
+    fn class(_: &GemvInt8Request<'_>) -> u64 {
         1
     }
-    fn signature(r: &Request<'_>) -> Self::Signature {
+    fn signature(r: &GemvInt8Request<'_>) -> Self::Signature {
         let a = &r.p.a;
         Signature {
             sizes: [r.p.m, r.p.n, r.p.k, r.p.batch()],
@@ -113,7 +113,7 @@ impl Job for Products {
             dtype: r.c.dtype(),
         }
     }
-    fn describe(r: &Request<'_>) -> String {
+    fn describe(r: &GemvInt8Request<'_>) -> String {
         format!("({}, {}) x ({}, {}) of {}", r.p.m, r.p.k, r.p.n, r.p.k, r.stored.format)
     }
 }
@@ -187,7 +187,7 @@ static MODEL: Model = Model {
 };
 
 /// Estimates one read of B for few rows; for more rows, arithmetic dominates.
-fn estimate(r: &Request<'_>, faster: f64) -> f64 {
+fn estimate(r: &GemvInt8Request<'_>, faster: f64) -> f64 {
     let [launch, bandwidth, products] = MODEL.on(r.device());
     let all = (r.p.m * r.p.n * r.p.k) as f64;
     launch + (r.bytes() as f64 / bandwidth).max(all / (products * faster))
@@ -202,7 +202,7 @@ fn stack_kind(fused: &Fused<'_>) -> usize {
     }
 }
 
-fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports_any(r: &GemvInt8Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.activations != Activations::Int8 => Err("float activations"),
         () if r.p.m == 0 || r.columns() == 0 || r.p.k == 0 || r.p.batch() != 1 => {
@@ -212,7 +212,7 @@ fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports_panels(r: &GemvInt8Request<'_>) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     match () {
         () if r.stored.order != BlockOrder::Panels => Err("the matrix is not stored in panels"),
@@ -225,17 +225,17 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn supports_rows(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports_rows(r: &GemvInt8Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.order == BlockOrder::Panels => Err("the matrix is stored in panels"),
         () if stack_kind(r.fused) == 2 => Err("the rows are sorted by matrix"),
-        () if r.fused.rows(r.p.m)[0] > MOST_ROWS => Err("more than 8 rows"),
+        () if r.fused.rows(r.p.m)[0] > MAX_ROWS => Err("more than 8 rows"),
         () => supports_any(r),
     }
 }
 
 /// Runs the best algorithm of the table. Returns `false` if none supports the request.
-pub(in crate::ops::matmul) fn run(r: &Request<'_>) -> Result<bool> {
+pub(in crate::ops::matmul) fn run(r: &GemvInt8Request<'_>) -> Result<bool> {
     match ALGORITHMS.iter().any(|row| MATMUL_INT8.takes(row, r)) {
         true => MATMUL_INT8.run(r).map(|()| true),
         false => Ok(false),
@@ -254,8 +254,8 @@ fn local_bytes(k: usize, tile: usize) -> [usize; 2] {
 }
 
 /// Binds a, b, bias and c, and sets the defines of all kernels.
-fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<'static>> {
-    let Request { c, p, fused, stored, .. } = r;
+fn bind(kernel: &'static Kernel, r: &GemvInt8Request<'_>, rows: usize) -> Result<Launch<'static>> {
+    let GemvInt8Request { c, p, fused, stored, .. } = r;
     let launch = kernel.launch("matmul_int8").define("DTYPE", c.dtype().code()).define("M", rows);
     let launch = of_format(launch, stored.format).define("PANELS", stored.order == BlockOrder::Panels);
     let launch = launch.define("PLANES", stored.order == BlockOrder::Planes);
@@ -268,7 +268,7 @@ fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<
     Ok(launch.write_base(*c))
 }
 
-fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
+fn panels(kernel: &'static Kernel, r: &GemvInt8Request<'_>) -> Result<()> {
     let (p, n) = (r.p, r.columns());
     // Average rows per matrix, and groups in the second dimension of the launch.
     let (rows, matrices) = match r.fused.stack {
@@ -280,7 +280,7 @@ fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
     let all = n.div_ceil(PANEL);
     // Every group rounds A separately, so fewer groups are better for many rows.
     let most = if rows > tile { 2 * units } else { 4 * units };
-    let wanted = (r.bytes() * rows.min(4) / LEAST_SHARE).clamp(1, most).min(all);
+    let wanted = (r.bytes() * rows.min(4) / MIN_SHARE).clamp(1, most).min(all);
     let per = all.div_ceil(wanted) * PANEL;
     let [row, codes] = local_bytes(p.k, tile);
     let launch = bind(kernel, r, tile)?.define("VW", PANEL).local_memory(row).local_memory(codes);
@@ -291,9 +291,9 @@ fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
 }
 
 /// Minimum bytes of a matrix for a CPU work-group.
-const LEAST_SHARE: usize = 16 << 10;
+const MIN_SHARE: usize = 16 << 10;
 
-fn groups(r: &Request<'_>) -> Result<()> {
+fn groups(r: &GemvInt8Request<'_>) -> Result<()> {
     let (device, p, n) = (r.device(), r.p, r.columns());
     let [m, rows] = r.fused.rows(p.m);
     let units = device.capabilities().compute_units.max(1) as usize;
@@ -340,9 +340,12 @@ fn small(device: &Device, kernel: &'static Kernel, format: &'static Format, scal
     let w = format.dequantised(&bytes, n * k)?;
     let blocks = Blocks::with_activations(device, format, [n, k], &bytes, Activations::Int8)?;
     let a = Matrix::rows_of(&Tensor::from_f32(device, [m, k], &x, DType::F32)?)?;
-    let p = Problem::new(a, Matrix::of_blocks(&blocks), &[])?;
+    let p = MatmulProblem::new(a, Matrix::of_blocks(&blocks), &[])?;
     let c = Tensor::full(device, [m, n], f32::NAN, DType::F32)?;
-    panels(kernel, &Request { c: &c, row_stride: n, p: &p, fused: &Fused::NONE, stored: blocks.stored() })?;
+    panels(
+        kernel,
+        &GemvInt8Request { c: &c, row_stride: n, p: &p, fused: &Fused::NONE, stored: blocks.stored() },
+    )?;
     if device.settings().no_results {
         return Ok(());
     }

@@ -100,7 +100,7 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
 #define SLICES 8
 
 /* Sums B's columns from the blocks in local memory, by the producer warpgroup's three other warps. Warp v of three has every third 64 columns of
- * B, an item two of them. The items of a row have no bank conflicts. Each row of tiles adds its share of the blocks. */
+ * B, an item two of them. The items of a row do not have bank conflicts. Each row of tiles adds its share of the blocks. */
 INLINE void sum_columns(const Place *at, const Product *p, const Tiles *t) {
   const int item = get_local_id(0), lane = item & 31, v = (item >> 5) - 1;
   const int groups = get_num_groups(0);

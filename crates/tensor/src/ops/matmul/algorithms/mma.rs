@@ -3,9 +3,9 @@
 use super::super::arguments::{Unused, bind, geometry};
 use super::super::epilogue::Epilogue;
 use super::super::proof;
-use super::super::view::{Matrix, Problem};
+use super::super::view::{MatmulProblem, Matrix};
 use super::tile::add_parts;
-use super::{Algorithm, Plan, Request, finished, no_aux};
+use super::{MatmulAlgorithm, MatmulRequest, ProductPlan, finished, no_aux};
 use crate::ops::prelude::*;
 use netcl_device::MatmulPrecision;
 use netcl_kernel::tune::{Constant, Model};
@@ -52,13 +52,13 @@ fn lines(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<Li
     (best.aligned || dtype != DType::F32).then_some(best)
 }
 
-fn layouts(p: &Problem) -> Option<[Lines; 2]> {
+fn layouts(p: &MatmulProblem) -> Option<[Lines; 2]> {
     let a = lines(&p.a, (p.a.col_stride, p.a.row_stride), p.a_strides)?;
     let b = lines(&p.b, (p.b.row_stride, p.b.col_stride), p.b_strides)?;
     Some([a, b])
 }
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &MMA,
     supports,
     models: &[&MODEL],
@@ -67,7 +67,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     self_test: Some(proven),
 };
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     let (c, p) = (r.c, r.p);
     match () {
         () if !allowed(c.device(), r.dtype()) => Err("f32 at the highest precision"),
@@ -82,7 +82,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Returns whether C's rows can be stored 16 bytes at a time.
-fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
+fn aligned_rows(c: &Tensor, p: &MatmulProblem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
 
@@ -115,7 +115,7 @@ struct Parts {
 
 /// Estimates the larger of two times: all multiplications, and the blocks of one group with their waits. Waits are longer if lines of 16-bit
 /// operands are loaded through registers.
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &MatmulRequest<'_>) -> (f64, ProductPlan) {
     let [launch, flops, block_us, unaligned, wait, join, join_bytes, tf32_launch, tf32_flops, tf32_step] =
         MODEL.on(r.device());
     let p = r.p;
@@ -139,13 +139,13 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         let flops = if through_registers == 0 { flops } else { unaligned };
         launch + (r.flops() / (flops * units)).max(time(splits) * wait.powi(through_registers as i32))
     };
-    (micros, Plan::of(Parts { splits, steps }))
+    (micros, ProductPlan::of(Parts { splits, steps }))
 }
 
 /// Computes `c = epilogue(a b)` for epilogues without another matrix.
-fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
+fn run(c: &Tensor, p: &MatmulProblem, e: &Epilogue<'_>, plan: &ProductPlan) -> Result<()> {
     let Parts { splits, steps: k_part } = *plan.get(&MMA)?;
-    let Some([a, b]) = layouts(p) else { return Err(Algorithm::foreign(&MMA)) };
+    let Some([a, b]) = layouts(p) else { return Err(MatmulAlgorithm::foreign(&MMA)) };
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
     let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a.along_k);
@@ -170,7 +170,7 @@ fn proven(device: &Device) -> bool {
         dtypes.iter().try_for_each(|dtype| {
             [[false, false], [false, true], [true, false]].into_iter().try_for_each(|transposed| {
                 proof::exact(device, *dtype, proof::ALIGNED, transposed, |c, p| {
-                    let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+                    let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
                     run(c, p, &Epilogue::NONE, &estimate(&request).1).map(|()| None)
                 })
             })

@@ -3,15 +3,15 @@
 
 use super::super::algorithms::{self, Job, RowPlan, Table, kernels};
 use super::super::prelude::*;
-use super::epilogue::{self, Aux, Epilogue};
-use super::view::Problem;
+use super::epilogue::{self, Epilogue, EpilogueInputs};
+use super::view::MatmulProblem;
 use netcl_kernel::tune::model::DEVICE;
 
-/// Declares modules and their rows in the table: `file: ROW, ROW;`. Among equal estimates the first row is chosen.
+/// Declares modules and their rows in the table: `file: ROW, ROW;`. If estimates are equal, the first row is chosen.
 macro_rules! rows {
     ($($module:ident: $($row:ident),+;)*) => {
         $(pub(super) mod $module;)*
-        static ALGORITHMS: [&Algorithm; [$($(stringify!($row)),+),*].len()] = [$($(&$module::$row),+),*];
+        static ALGORITHMS: [&MatmulAlgorithm; [$($(stringify!($row)),+),*].len()] = [$($(&$module::$row),+),*];
     };
 }
 
@@ -28,28 +28,28 @@ rows! {
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static MATMUL: Table<Products> = Table::new("matmul", &ALGORITHMS, &KERNELS);
 
-/// The job of products, [`Request`].
+/// The job of products, [`MatmulRequest`].
 pub(super) struct Products;
 /// An algorithm for a product. It returns the sums of B's columns, in f32 or the storage type, if they were requested and cost it nothing.
-pub(super) type Algorithm = algorithms::Algorithm<Products>;
+pub(super) type MatmulAlgorithm = algorithms::Algorithm<Products>;
 
 /// An algorithm's plan of a product.
-pub(super) type Plan = RowPlan;
+pub(super) type ProductPlan = RowPlan;
 
 /// The plan of algorithms that divide every product in the same way.
 #[derive(Debug)]
 pub(super) struct Direct;
 
 /// The problem `c = epilogue(a b)`. `c` is dense, has as many elements as the product, and has A's type, or f32 for sums over several products.
-pub(super) struct Request<'a> {
+pub(super) struct MatmulRequest<'a> {
     pub c: &'a Tensor,
-    pub p: &'a Problem,
+    pub p: &'a MatmulProblem,
     pub e: &'a Epilogue<'a>,
     /// Whether the sums of B's columns are requested.
     pub column_sums: bool,
 }
 
-impl Request<'_> {
+impl MatmulRequest<'_> {
     pub fn device(&self) -> &Device {
         self.c.device()
     }
@@ -70,15 +70,15 @@ impl Request<'_> {
 }
 
 impl Job for Products {
-    type Request<'a> = Request<'a>;
-    type Plan = Plan;
+    type Request<'a> = MatmulRequest<'a>;
+    type Plan = ProductPlan;
     type Output = Option<Tensor>;
-    type Signature = Signature;
+    type Signature = MatmulSignature;
 
-    fn device<'r>(request: &'r Request<'_>) -> &'r Device {
+    fn device<'r>(request: &'r MatmulRequest<'_>) -> &'r Device {
         request.device()
     }
-    fn class(request: &Request<'_>) -> u64 {
+    fn class(request: &MatmulRequest<'_>) -> u64 {
         let log = |n: usize| u64::from(n.max(1).next_power_of_two().ilog2().min(31));
         let p = request.p;
         let layout = u64::from(p.a.col_stride == 1) | u64::from(p.b.col_stride == 1) << 1;
@@ -88,18 +88,18 @@ impl Job for Products {
             | u64::from(request.dtype().code() as u32) << 22
             | u64::from(request.widens()) << 26)
     }
-    fn signature(request: &Request<'_>) -> Signature {
-        let Request { c, p, e, column_sums } = request;
+    fn signature(request: &MatmulRequest<'_>) -> MatmulSignature {
+        let MatmulRequest { c, p, e, column_sums } = request;
         let of = |x: &super::view::Matrix| (x.row_stride, x.col_stride, x.offset() % ALIGNED);
         let aux = match e.aux {
-            Aux::None => 0,
-            Aux::Residual(_) => 1,
-            Aux::Gelu(_) => 2,
-            Aux::GeluGrad(_) => 3,
-            Aux::Tree(_) => 4,
+            EpilogueInputs::None => 0,
+            EpilogueInputs::Residual(_) => 1,
+            EpilogueInputs::Gelu(_) => 2,
+            EpilogueInputs::GeluGrad(_) => 3,
+            EpilogueInputs::Tree(_) => 4,
         };
         let aux_offset = e.aux.tensor().map_or(0, |x| x.layout().offset % ALIGNED);
-        Signature {
+        MatmulSignature {
             types: [c.dtype(), request.dtype()],
             sizes: [p.m, p.n, p.k, p.z[0], p.z[1]],
             operands: [of(&p.a), of(&p.b)],
@@ -108,12 +108,12 @@ impl Job for Products {
             column_sums: *column_sums,
         }
     }
-    fn describe(request: &Request<'_>) -> String {
+    fn describe(request: &MatmulRequest<'_>) -> String {
         let p = request.p;
         format!("({}, {}) x ({}, {}) in {}", p.m, p.k, p.k, p.n, request.dtype())
     }
     /// Returns the minimum time by memory bandwidth: A and B are read once, C is written once.
-    fn least(request: &Request<'_>) -> f64 {
+    fn least(request: &MatmulRequest<'_>) -> f64 {
         let (p, c) = (request.p, request.c);
         let operands = p.batch() * p.k * (p.m + p.n) * request.dtype().size();
         let bytes = (operands + c.count() * c.dtype().size()) as f64;
@@ -129,7 +129,7 @@ impl Job for Products {
 const ALIGNED: usize = 64;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Signature {
+pub(super) struct MatmulSignature {
     types: [DType; 2],
     sizes: [usize; 5],
     operands: [(usize, usize, usize); 2],
@@ -140,33 +140,33 @@ pub(super) struct Signature {
 
 /// Runs an algorithm together with the parts of [`Epilogue::aux`] that it `fuses`. The rest then runs element by element.
 fn finished(
-    request: &Request<'_>,
-    fuses: fn(&Aux<'_>) -> bool,
-    run: impl Fn(&Request<'_>) -> Result<Option<Tensor>>,
+    request: &MatmulRequest<'_>,
+    fuses: fn(&EpilogueInputs<'_>) -> bool,
+    run: impl Fn(&MatmulRequest<'_>) -> Result<Option<Tensor>>,
 ) -> Result<Option<Tensor>> {
-    let Request { c, p, e, column_sums } = *request;
+    let MatmulRequest { c, p, e, column_sums } = *request;
     if fuses(&e.aux) {
         return run(request);
     }
-    let plain = Epilogue { aux: Aux::None, ..*e };
+    let plain = Epilogue { aux: EpilogueInputs::None, ..*e };
     let sum = match e.aux {
-        Aux::Gelu(before) => before,
-        Aux::Tree(tree) => tree.product,
+        EpilogueInputs::Gelu(before) => before,
+        EpilogueInputs::Tree(tree) => tree.product,
         _ => c,
     };
-    let sums = run(&Request { c: sum, p, e: &plain, column_sums })?;
+    let sums = run(&MatmulRequest { c: sum, p, e: &plain, column_sums })?;
     epilogue::finish(c, &e.aux)?;
     Ok(sums)
 }
 
 /// `fuses` for [`finished`]: algorithms without another matrix in their epilogue.
-fn no_aux(aux: &Aux<'_>) -> bool {
-    matches!(aux, Aux::None)
+fn no_aux(aux: &EpilogueInputs<'_>) -> bool {
+    matches!(aux, EpilogueInputs::None)
 }
 
 /// `fuses` for algorithms that support expressions.
-fn trees(aux: &Aux<'_>) -> bool {
-    matches!(aux, Aux::None | Aux::Tree(_))
+fn trees(aux: &EpilogueInputs<'_>) -> bool {
+    matches!(aux, EpilogueInputs::None | EpilogueInputs::Tree(_))
 }
 
 #[cfg(test)]
@@ -199,11 +199,12 @@ mod tests {
         let dims = |m: usize, k: usize, n: usize| {
             let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, DType::F16).unwrap();
             let matrix = |x: Tensor| Matrix::of("matmul", "operand", &x).unwrap();
-            let p = Problem::new(matrix(empty([m, k])), matrix(empty([n, k])).transposed(), &[]).unwrap();
+            let p =
+                MatmulProblem::new(matrix(empty([m, k])), matrix(empty([n, k])).transposed(), &[]).unwrap();
             (p, empty([m, n]))
         };
-        let fused = |(p, c): &(Problem, Tensor)| {
-            let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+        let fused = |(p, c): &(MatmulProblem, Tensor)| {
+            let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
             let chosen = MATMUL.choose(&request).unwrap().0.name();
             (rows_mma::of_few_rows(&request, &gemv::Fused::NONE).is_some(), chosen)
         };
@@ -223,8 +224,9 @@ mod tests {
             for dtype in [DType::F32, DType::Bf16] {
                 let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, dtype).unwrap();
                 let matrix = |x: Tensor| Matrix::of("matmul", "operand", &x).unwrap();
-                let p = Problem::new(matrix(empty([m, k])), matrix(empty([k, n])), &[]).unwrap();
-                let request = Request { c: &empty([m, n]), p: &p, e: &Epilogue::NONE, column_sums: false };
+                let p = MatmulProblem::new(matrix(empty([m, k])), matrix(empty([k, n])), &[]).unwrap();
+                let request =
+                    MatmulRequest { c: &empty([m, n]), p: &p, e: &Epilogue::NONE, column_sums: false };
                 let rows = MATMUL.explain(&request);
                 let estimate = |row: &Row| row.estimate.as_ref().map_or(f64::INFINITY, |(us, _)| *us);
                 let gemv = rows.iter().find(|row| row.name == "matmul_gemv").map_or(f64::INFINITY, estimate);

@@ -6,9 +6,9 @@ use super::super::epilogue::Epilogue;
 use super::super::groups::Groups;
 use super::super::proof;
 use super::super::split_k::TICKETS;
-use super::super::view::{Matrix, Problem};
+use super::super::view::{MatmulProblem, Matrix};
 use super::gemv::{ENDS, Fused, Stack, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
-use super::{Algorithm, Aux, Direct, MATMUL, Plan, Request, finished, gemv};
+use super::{Direct, EpilogueInputs, MATMUL, MatmulAlgorithm, MatmulRequest, ProductPlan, finished, gemv};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use crate::quant::{FORMAT, Format, PLANES, of_format, texts};
@@ -34,7 +34,7 @@ pub(super) static PLANES_ROWS: Kernel = Kernel::new("matmul_planes_mma_sm80", TE
     .options(|_| "-cl-nv-maxrregcount=128");
 
 /// Maximum number of rows of A: B is read again for every 32 of them.
-pub(super) const MOST_ROWS: usize = 128;
+pub(super) const MAX_ROWS: usize = 128;
 /// Steps of the sum that a warp processes at a time.
 pub(super) const CHUNK: usize = 128;
 /// Elements in 16 bytes.
@@ -45,13 +45,13 @@ const RESIDENT: usize = 2;
 /// Columns of an instruction's tile.
 const TILE: usize = 16;
 /// Maximum number of column tiles in one dimension of groups.
-const MOST_TILES: usize = 65_535;
+const MAX_TILES: usize = 65_535;
 /// Maximum number of parts of a sum.
-const MOST_SPLITS: usize = 32;
+const MAX_SPLITS: usize = 32;
 
 /// Division of a product: the kernel's defines with these names, and the parts of the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ops::matmul) struct Shape {
+pub(in crate::ops::matmul) struct MmaShape {
     pub rows: usize,
     pub tiles: usize,
     pub across: usize,
@@ -59,9 +59,9 @@ pub(in crate::ops::matmul) struct Shape {
     pub k_part: usize,
 }
 
-/// Sizes that a [`Shape`] depends on. N counts columns of C, `parts` is 2 with a gate, and `line` is the bytes of a line of B.
+/// Sizes that a [`MmaShape`] depends on. N counts columns of C, `parts` is 2 with a gate, and `line` is the bytes of a line of B.
 #[derive(Clone, Copy)]
-pub(in crate::ops::matmul) struct Sizes {
+pub(in crate::ops::matmul) struct MmaSizes {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -105,7 +105,7 @@ macro_rules! model {
 static MODEL: Model = model!("matmul_rows_mma_sm80");
 pub(super) static MODEL_OF_PLANES: Model = model!("matmul_planes_mma_sm80");
 
-impl Shape {
+impl MmaShape {
     /// Returns the chunks of A that local memory holds.
     fn slice(&self) -> usize {
         128 / self.rows
@@ -117,12 +117,12 @@ impl Shape {
     }
 
     /// Returns the groups of rows, the groups of columns, and the parts of the sum.
-    fn groups(&self, s: &Sizes) -> [usize; 3] {
+    fn groups(&self, s: &MmaSizes) -> [usize; 3] {
         [s.m.div_ceil(self.rows), s.n.div_ceil(self.lines(s.parts)), self.splits]
     }
 
     /// Lists every way to divide this product.
-    pub fn all(s: Sizes) -> impl Iterator<Item = Self> {
+    pub fn all(s: MmaSizes) -> impl Iterator<Item = Self> {
         let rows = s.m.next_power_of_two().clamp(8, 32);
         // Maximum sets of warps: local memory holds one chunk of A for each set.
         let sets = 128 / rows;
@@ -132,7 +132,7 @@ impl Shape {
         let shapes = wide.flat_map(move |(tiles, across)| {
             let unit = CHUNK * (WARPS / across);
             let k_part = move |splits: usize| s.k.div_ceil(splits).next_multiple_of(unit);
-            let most = s.k.div_ceil(unit).clamp(1, MOST_SPLITS);
+            let most = s.k.div_ceil(unit).clamp(1, MAX_SPLITS);
             (1..=most).map(move |splits| {
                 let k_part = k_part(splits);
                 Self { rows, tiles, across, splits: s.k.div_ceil(k_part), k_part }
@@ -140,13 +140,13 @@ impl Shape {
         });
         shapes.filter(move |shape| {
             let [rows, columns, splits] = shape.groups(&s);
-            columns <= MOST_TILES && (splits == 1 || rows * columns <= TICKETS)
+            columns <= MAX_TILES && (splits == 1 || rows * columns <= TICKETS)
         })
     }
 
     /// Estimates the microseconds: the larger of the busiest unit's work and reading B from memory, plus loading A to local memory and combining
     /// the parts.
-    pub fn estimate(&self, constants: &[f64; 9], units: usize, s: &Sizes) -> f64 {
+    pub fn estimate(&self, constants: &[f64; 9], units: usize, s: &MmaSizes) -> f64 {
         let [launch, slice, bandwidth, unit, weights, row, tile, join, join_bytes] = *constants;
         let groups = self.groups(s).into_iter().product::<usize>();
         let (busiest, steps) = (groups.div_ceil(units) as f64, self.k_part.min(s.k) as f64);
@@ -164,7 +164,7 @@ impl Shape {
     }
 
     /// Returns the shape with the lowest estimate, and that estimate.
-    pub fn of(device: &Device, s: Sizes) -> Option<(f64, Self)> {
+    pub fn of(device: &Device, s: MmaSizes) -> Option<(f64, Self)> {
         let constants = if s.planes { MODEL_OF_PLANES.on(device) } else { MODEL.on(device) };
         let units = device.capabilities().compute_units.max(1) as usize;
         let timed = Self::all(s).map(|shape| (shape.estimate(&constants, units, &s), shape));
@@ -174,22 +174,22 @@ impl Shape {
 
 /// The operands of a launch. `c` has rows `c_strides[0]` elements apart and columns `c_strides[1]`. The strides and the offset of `p.b` are in
 /// bytes.
-pub(super) struct Product<'a> {
+pub(super) struct RowsOperands<'a> {
     pub c: &'a Tensor,
     pub c_strides: [usize; 2],
-    pub p: &'a Problem,
+    pub p: &'a MatmulProblem,
     pub fused: &'a Fused<'a>,
     pub b_line: usize,
     pub b_offset: usize,
     pub format: Option<&'static Format>,
 }
 
-impl Product<'_> {
-    pub fn run(&self, shape: Shape) -> Result<()> {
-        let Product { c, p, fused, .. } = self;
+impl RowsOperands<'_> {
+    pub fn run(&self, shape: MmaShape) -> Result<()> {
+        let RowsOperands { c, p, fused, .. } = self;
         let parts = fused.parts();
         let planes = self.format.is_some();
-        let s = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: self.b_line, planes };
+        let s = MmaSizes { m: p.m, n: p.n / parts, k: p.k, parts, line: self.b_line, planes };
         let kernel = if planes { &PLANES_ROWS } else { &ROWS };
         let launch =
             kernel.launch("matmul_rows").define("DTYPE", c.dtype().code()).define("ROWS", shape.rows);
@@ -240,13 +240,13 @@ pub(in crate::ops::matmul) fn of_sorted(
     device: &Device,
     rows: usize,
     matrices: usize,
-    s: Sizes,
-) -> Option<Shape> {
+    s: MmaSizes,
+) -> Option<MmaShape> {
     let constants = if s.planes { MODEL_OF_PLANES.on(device) } else { MODEL.on(device) };
     let units = device.capabilities().compute_units.max(1) as usize;
-    let all = Sizes { m: rows.div_ceil(matrices.max(1)), n: s.n * rows.min(matrices), ..s };
-    let shapes = Shape::all(all).filter(|shape| shape.splits == 1);
-    let fits = shapes.filter(|shape| s.n.div_ceil(shape.lines(s.parts)) <= MOST_TILES);
+    let all = MmaSizes { m: rows.div_ceil(matrices.max(1)), n: s.n * rows.min(matrices), ..s };
+    let shapes = MmaShape::all(all).filter(|shape| shape.splits == 1);
+    let fits = shapes.filter(|shape| s.n.div_ceil(shape.lines(s.parts)) <= MAX_TILES);
     fits.min_by(|a, b| {
         let [a, b] = [a, b].map(|shape| shape.estimate(&constants, units, &all));
         a.total_cmp(&b)
@@ -262,9 +262,9 @@ pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_
     let [_, n, k] = b.dims3()?;
     let one = b.slice(0, 0..1)?.reshape([n, k])?;
     let lines = Matrix { row_stride: a.shape().last(), ..Matrix::rows_of(a)? };
-    let p = Problem::new(lines, Matrix::rows_of(&one)?.transposed(), &[])?;
-    let p = Problem { m: groups.rows, ..p };
-    let few = Problem { m: 1, ..p.clone() };
+    let p = MatmulProblem::new(lines, Matrix::rows_of(&one)?.transposed(), &[])?;
+    let p = MatmulProblem { m: groups.rows, ..p };
+    let few = MatmulProblem { m: 1, ..p.clone() };
     if supports_rows(c, &few).is_err() || !p.a.row_stride.is_multiple_of(LANES) {
         return Ok(false);
     }
@@ -277,28 +277,32 @@ pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_
 
 /// Plan of a product with few rows or few columns.
 #[derive(Debug)]
-struct Rows(Shape);
+struct Rows(MmaShape);
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &ROWS,
     supports,
     models: &[&MODEL],
-    estimate: |r| match Shape::of(r.device(), sizes(&oriented(r.p).0)) {
-        Some((micros, shape)) => (micros, Plan::of(Rows(shape))),
-        None => (f64::INFINITY, Plan::of(Direct)),
+    estimate: |r| match MmaShape::of(r.device(), sizes(&oriented(r.p).0)) {
+        Some((micros, shape)) => (micros, ProductPlan::of(Rows(shape))),
+        None => (f64::INFINITY, ProductPlan::of(Direct)),
     },
     run: |r, plan| {
         let Rows(shape) = *plan.get(&ROWS)?;
-        finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| run(r, shape).map(|()| None))
+        finished(
+            r,
+            |aux| matches!(aux, EpilogueInputs::None | EpilogueInputs::Residual(_)),
+            |r| run(r, shape).map(|()| None),
+        )
     },
     self_test: Some(proven),
 };
 
-fn sizes(p: &Problem) -> Sizes {
-    Sizes { m: p.m, n: p.n, k: p.k, parts: 1, line: p.b.col_stride * size_of::<u16>(), planes: false }
+fn sizes(p: &MatmulProblem) -> MmaSizes {
+    MmaSizes { m: p.m, n: p.n, k: p.k, parts: 1, line: p.b.col_stride * size_of::<u16>(), planes: false }
 }
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     match () {
         () if r.widens() => Err("f32 results of 16-bit operands"),
         () if r.column_sums => Err("does not compute column sums"),
@@ -307,15 +311,15 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Checks that B is in 16 bits and contiguous along k, and that all lines start at multiples of 16 bytes.
-fn supports_rows(c: &Tensor, p: &Problem) -> Result<(), &'static str> {
+fn supports_rows(c: &Tensor, p: &MatmulProblem) -> Result<(), &'static str> {
     let lines = |offset: usize, along_k: usize, line: usize, count: usize| {
         along_k == 1 && offset.is_multiple_of(LANES) && (count == 1 || line.is_multiple_of(LANES))
     };
     match () {
         () if !matches!(c.dtype(), DType::F16 | DType::Bf16) => Err("requires 16-bit operands"),
-        () if !(1..=MOST_ROWS).contains(&p.m) => Err("too many rows and columns: one of them must be small"),
+        () if !(1..=MAX_ROWS).contains(&p.m) => Err("too many rows and columns: one of them must be small"),
         () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("requires a single non-empty product"),
-        () if p.n.div_ceil(WARPS * TILE) > MOST_TILES => Err("too many columns for one launch"),
+        () if p.n.div_ceil(WARPS * TILE) > MAX_TILES => Err("too many columns for one launch"),
         () if !p.k.is_multiple_of(LANES)
             || !lines(p.a.offset(), p.a.col_stride, p.a.row_stride, p.m)
             || !lines(p.b.offset(), p.b.row_stride, p.b.col_stride, p.n) =>
@@ -326,9 +330,9 @@ fn supports_rows(c: &Tensor, p: &Problem) -> Result<(), &'static str> {
     }
 }
 
-fn run(r: &Request<'_>, shape: Shape) -> Result<()> {
+fn run(r: &MatmulRequest<'_>, shape: MmaShape) -> Result<()> {
     let e = r.e;
-    let residual = if let Aux::Residual(x) = e.aux { Some(x) } else { None };
+    let residual = if let EpilogueInputs::Residual(x) = e.aux { Some(x) } else { None };
     let (p, swapped) = oriented(r.p);
     let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, swapped, ..Fused::NONE };
     product(r.c, &p, &fused, shape)
@@ -337,26 +341,26 @@ fn run(r: &Request<'_>, shape: Shape) -> Result<()> {
 /// Computes dense `c (M, N)`, or its transpose.
 pub(in crate::ops::matmul) fn product(
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     fused: &Fused<'_>,
-    shape: Shape,
+    shape: MmaShape,
 ) -> Result<()> {
     let n = p.n / fused.parts();
     let size = size_of::<u16>();
     let c_strides = if fused.swapped { [1, p.m] } else { [n, 1] };
     let (b_line, b_offset) = (p.b.col_stride * size, p.b.offset() * size);
-    Product { c, c_strides, p, fused, b_line, b_offset, format: None }.run(shape)
+    RowsOperands { c, c_strides, p, fused, b_line, b_offset, format: None }.run(shape)
 }
 
 /// Returns this kernel's shape for a product of few rows with its fused operations except the norm. Returns `None` if the kernel does not support
 /// the product or is not the fastest. It is compared with `matmul_gemv`, the only other kernel that fuses as much, or with the whole table for more
 /// rows.
-pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, fused: &Fused<'_>) -> Option<Shape> {
+pub(in crate::ops::matmul) fn of_few_rows(r: &MatmulRequest<'_>, fused: &Fused<'_>) -> Option<MmaShape> {
     let (p, parts) = (r.p, fused.parts());
     if p.m < 2 || fused.blocks.is_some() || !MATMUL.has(&ALGORITHM, r) || supports_rows(r.c, p).is_err() {
         return None;
     }
-    let (micros, shape) = Shape::of(r.device(), Sizes { n: p.n / parts, parts, ..sizes(p) })?;
+    let (micros, shape) = MmaShape::of(r.device(), MmaSizes { n: p.n / parts, parts, ..sizes(p) })?;
     let best = match gemv::of_few_rows(r, fused) {
         Some(_) => micros < estimate_on_gpus(r),
         None => MATMUL.choose(r).is_ok_and(|(row, _)| row.name() == ROWS.name),
@@ -369,7 +373,7 @@ fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &ROWS, || {
         for sizes in [[5, 264, 136], [136, 264, 24]] {
             proof::exact(device, DType::Bf16, sizes, [false, true], |c, p| {
-                let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+                let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
                 let plan = (ALGORITHM.estimate)(&request).1;
                 let Ok(&Rows(shape)) = plan.get(&ROWS) else { return Ok(None) };
                 run(&request, shape).map(|()| None)
@@ -392,7 +396,7 @@ mod tests {
     fn rows_by_tensor_cores() {
         let device = test_device().unwrap();
         if !ROWS.runs_on(device.capabilities()) {
-            println!("skipped: {} has no tensor cores of sm_80", device.capabilities().id);
+            println!("skipped: {} does not have tensor cores of sm_80", device.capabilities().id);
             return;
         }
         for (turn, [m, n, k]) in
@@ -404,15 +408,20 @@ mod tests {
             let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [n, k], 0.61));
             let [a, b] = [a, b].map(|x| x.to_dtype(dtype).unwrap());
             let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
-            let p = Problem::new(matrix(&a), matrix(&b).transposed(), &[]).unwrap();
+            let p = MatmulProblem::new(matrix(&a), matrix(&b).transposed(), &[]).unwrap();
             let product = reference(&a_host, &b_host.permute(&[1, 0]));
             let bias = Tensor::full(&device, [n], 2.0, dtype).unwrap();
             let residual = Tensor::full(&device, [m, n], 7.0, dtype).unwrap();
-            let all = Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::Residual(&residual) };
-            for shape in Shape::all(sizes(&oriented(&p).0)) {
+            let all = Epilogue {
+                alpha: -0.5,
+                bias: Some(&bias),
+                add: true,
+                aux: EpilogueInputs::Residual(&residual),
+            };
+            for shape in MmaShape::all(sizes(&oriented(&p).0)) {
                 for (e, factor, shift) in [(&Epilogue::NONE, 1.0, 0.0), (&all, -0.5, 12.0)] {
                     let c = Tensor::full(&device, [m, n], if e.add { 3.0 } else { f32::NAN }, dtype).unwrap();
-                    run(&Request { c: &c, p: &p, e, column_sums: false }, shape).unwrap();
+                    run(&MatmulRequest { c: &c, p: &p, e, column_sums: false }, shape).unwrap();
                     near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
                 }
             }

@@ -4,8 +4,8 @@
 use super::super::arguments::{Unused, add_tail, bind, bind_bias, geometry};
 use super::super::epilogue::Epilogue;
 use super::super::split_k::{self, Costs, Joining, SplitKSchedule, TICKETS, TileThroughput, Tiles};
-use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Plan, Request, finished, trees};
+use super::super::view::{MatmulProblem, Matrix};
+use super::{MatmulAlgorithm, MatmulRequest, ProductPlan, finished, trees};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
@@ -90,7 +90,7 @@ static LARGE_MODEL: Model = Model { name: "matmul_tile", constants: &constants(0
 static ASYNC_MODEL: Model = Model { name: "matmul_async_sm80", constants: &constants(0.18, 1.5, 16.0, 8.0) };
 static SMALL_MODEL: Model = Model { name: "matmul_tile_small", constants: &constants(0.062, 1.0, 32.0, 8.0) };
 
-pub(super) static ASYNC: Algorithm = Algorithm {
+pub(super) static ASYNC: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &ASYNC_KERNEL,
     supports: copied,
     models: &[&ASYNC_MODEL, &split_k::MODEL],
@@ -98,7 +98,7 @@ pub(super) static ASYNC: Algorithm = Algorithm {
     run: |r, plan| run(&ASYNC_KERNEL, r, plan),
     self_test: None,
 };
-pub(super) static LARGE: Algorithm = Algorithm {
+pub(super) static LARGE: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &TILE,
     supports: any,
     models: &[&LARGE_MODEL, &split_k::MODEL],
@@ -106,7 +106,7 @@ pub(super) static LARGE: Algorithm = Algorithm {
     run: |r, plan| run(&TILE, r, plan),
     self_test: None,
 };
-pub(super) static SMALL: Algorithm = Algorithm {
+pub(super) static SMALL: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &TILE_SMALL,
     supports: any,
     models: &[&SMALL_MODEL, &split_k::MODEL],
@@ -115,11 +115,11 @@ pub(super) static SMALL: Algorithm = Algorithm {
     self_test: None,
 };
 
-fn any(r: &Request<'_>) -> Result<(), &'static str> {
+fn any(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     if r.widens() { Err("f32 results of 16-bit operands") } else { Ok(()) }
 }
 
-fn copied(r: &Request<'_>) -> Result<(), &'static str> {
+fn copied(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     match r.dtype() {
         DType::F32 if copies(r.p) => any(r),
         DType::F32 => Err("lines that do not start at multiples of 16 bytes"),
@@ -128,7 +128,7 @@ fn copied(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Returns whether rows start where 16-byte copies may, in operands that are copied so: those with a stride other than 1 along k.
-fn copies(p: &Problem) -> bool {
+fn copies(p: &MatmulProblem) -> bool {
     let aligned = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
         let aligned = [along, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
         along == 1 && other != 1 || other == 1 && aligned
@@ -143,7 +143,7 @@ fn slices(device: &Device) -> usize {
 }
 
 /// Returns the steps of the sum that groups process at once.
-fn step(kernel: &'static Kernel, r: &Request<'_>) -> (usize, usize) {
+fn step(kernel: &'static Kernel, r: &MatmulRequest<'_>) -> (usize, usize) {
     let bk = Tuning::value(r.device(), kernel, 0, "BK");
     // Longer slices of B along k would make the compiler spill registers.
     let b_along_k = access(&r.p.b, (r.p.k, r.p.b.row_stride), (r.p.n, r.p.b.col_stride), r.p.b_strides).0;
@@ -162,7 +162,7 @@ pub(super) fn last_can_join(device: &Device) -> bool {
     device.capabilities().sm() >= Some(70)
 }
 
-fn estimate(kernel: &'static Kernel, model: &'static Model, r: &Request<'_>) -> (f64, Plan) {
+fn estimate(kernel: &'static Kernel, model: &'static Model, r: &MatmulRequest<'_>) -> (f64, ProductPlan) {
     let [launch, step_us, alone, start, elementwise, short, long] = model.on(r.device());
     let (side, p, (bk, slices)) = (side(kernel), r.p, step(kernel, r));
     let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
@@ -183,7 +183,7 @@ fn estimate(kernel: &'static Kernel, model: &'static Model, r: &Request<'_>) -> 
         _ if p.k <= 32 => short,
         _ => long,
     };
-    (micros.max(least), Plan::of(Tiles(schedule)))
+    (micros.max(least), ProductPlan::of(Tiles(schedule)))
 }
 
 /// Returns the axis along which a matrix is read (`true` for k) and the elements per read, from its stride along k, its other stride and its sizes.
@@ -195,13 +195,13 @@ fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usiz
     (along_k, if unit == 1 && fours { 4 } else { 1 })
 }
 
-fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
+fn run(kernel: &'static Kernel, r: &MatmulRequest<'_>, plan: &ProductPlan) -> Result<Option<Tensor>> {
     finished(r, trees, |r| product(kernel, r, plan))
 }
 
-fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
+fn product(kernel: &'static Kernel, r: &MatmulRequest<'_>, plan: &ProductPlan) -> Result<Option<Tensor>> {
     let Tiles(schedule) = *plan.get(kernel)?;
-    let Request { c, p, e, .. } = *r;
+    let MatmulRequest { c, p, e, .. } = *r;
     if c.count() == 0 {
         return Ok(None);
     }
@@ -259,7 +259,7 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
 pub(in crate::ops::matmul) fn add_tail_of_128(
     part: &Tensor,
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     e: &Epilogue<'_>,
     schedule: SplitKSchedule,
 ) -> Result<()> {

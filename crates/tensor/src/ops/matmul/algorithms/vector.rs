@@ -3,7 +3,7 @@
 use super::super::arguments::{Unused, bind, geometry};
 use super::super::epilogue::COLUMN_SUMS;
 use super::super::plan::{self, Cycles};
-use super::{Algorithm, Plan, Request, finished, trees};
+use super::{MatmulAlgorithm, MatmulRequest, ProductPlan, finished, trees};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
@@ -20,7 +20,7 @@ static VECTOR_TREE: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vecto
 /// Work-items of a tile's group in the other kernels.
 const ITEMS: usize = 256;
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &VECTOR,
     supports,
     models: &[&MODEL],
@@ -29,7 +29,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     self_test: None,
 };
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     if r.widens() { Err("f32 results of 16-bit operands") } else { Ok(()) }
 }
 
@@ -46,21 +46,21 @@ static MODEL: Model = Model {
 
 /// Division of a product on a CPU.
 #[derive(Debug)]
-struct Blocks(plan::Plan);
+struct Blocks(plan::MatmulPlan);
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &MatmulRequest<'_>) -> (f64, ProductPlan) {
     let copies_a = r.dtype() != DType::F32 || r.p.a.col_stride != 1;
     let [launch, per_us, copy, store, group] = MODEL.on(r.device());
     let cycles = Cycles { copy, store, group };
-    let (cycles, plan) = plan::Blocks::of(r.device(), &VECTOR).plan(r.p, copies_a, r.units(), cycles);
-    (launch + cycles / per_us, Plan::of(Blocks(plan)))
+    let (cycles, plan) = plan::CpuBlocks::of(r.device(), &VECTOR).plan(r.p, copies_a, r.units(), cycles);
+    (launch + cycles / per_us, ProductPlan::of(Blocks(plan)))
 }
 
-fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
+fn run(r: &MatmulRequest<'_>, plan: &ProductPlan) -> Result<Option<Tensor>> {
     let Blocks(plan) = plan.get(&VECTOR)?;
-    let Request { c, p, e, .. } = *r;
+    let MatmulRequest { c, p, e, .. } = *r;
     let column_sums = r.column_sums && p.batch() == 1;
-    let blocks = plan::Blocks::of(r.device(), &VECTOR);
+    let blocks = plan::CpuBlocks::of(r.device(), &VECTOR);
     let narrow = c.dtype() != DType::F32;
     let sums = if column_sums { Some(c.empty_f32([p.n])?) } else { None };
     let kernel = if e.tree().is_some() { &VECTOR_TREE } else { &VECTOR };
@@ -85,7 +85,7 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
         Some(tree) => tree.bind(launch),
         None => launch,
     };
-    // Column sums are needed even if there are no rows.
+    // Column sums are needed even without rows.
     let rows = if column_sums { p.m.max(1) } else { p.m };
     launch.groups3([rows.div_ceil(plan.mg), p.n.div_ceil(plan.ng), p.batch()]).run()?;
     Ok(sums)

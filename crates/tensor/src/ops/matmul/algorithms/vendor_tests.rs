@@ -29,14 +29,14 @@ struct Elements {
     items: usize,
 }
 
-static ROW: Algorithm = Algorithm {
+static ROW: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &ELEMENTS,
     supports: |r| match r.dtype() == DType::F32 && r.p.batch() == 1 {
         true => Ok(()),
         false => Err("requires a single f32 product"),
     },
     models: &[],
-    estimate: |r| (0.0, Plan::of(Elements { items: r.c.count() })),
+    estimate: |r| (0.0, ProductPlan::of(Elements { items: r.c.count() })),
     run: |r, plan| {
         let Elements { items } = *plan.get(&ELEMENTS)?;
         finished(r, no_aux, |r| {
@@ -50,7 +50,7 @@ static ROW: Algorithm = Algorithm {
     self_test: None,
 };
 
-static ROWS: [&Algorithm; 3] = [&ROW, &vector::ALGORITHM, &tile::SMALL];
+static ROWS: [&MatmulAlgorithm; 3] = [&ROW, &vector::ALGORITHM, &tile::SMALL];
 static ROW_KERNELS: [&Kernel; 3] = kernels(&ROWS);
 static TABLE: Table<Products> = Table::new("matmul_of_the_test", &ROWS, &ROW_KERNELS);
 
@@ -75,9 +75,9 @@ fn a_row_for_a_vendor_is_a_file_and_a_line() {
     for (device, expected) in [(card, Some(ELEMENTS.name)), (test_device().unwrap(), None)] {
         let (a, b) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
         let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
-        let p = Problem::new(matrix(&a.0), matrix(&b.0), &[]).unwrap();
+        let p = MatmulProblem::new(matrix(&a.0), matrix(&b.0), &[]).unwrap();
         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
-        let request = Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
+        let request = MatmulRequest { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
         let (row, plan) = TABLE.choose(&request).unwrap();
         assert_eq!((row.name() == ELEMENTS.name).then_some(row.name()), expected);
         // Only the row that made a plan can use it.

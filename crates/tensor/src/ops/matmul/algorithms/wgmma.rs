@@ -1,12 +1,12 @@
 //! Products on NVIDIA's sm_90 tensor cores: which products they support, and how they are launched.
 
 use super::super::arguments::Unused;
-use super::super::epilogue::{Aux, Epilogue};
+use super::super::epilogue::{Epilogue, EpilogueInputs};
 use super::super::lines::{self, Aligned};
 use super::super::proof;
-use super::super::tiles::{self, Plan, Speeds, SplitK, Staging, TICKETS, TILES};
-use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Request, finished, mma};
+use super::super::tiles::{self, Speeds, SplitK, Staging, TICKETS, TILES, TilePlan};
+use super::super::view::{MatmulProblem, Matrix};
+use super::{MatmulAlgorithm, MatmulRequest, finished, mma};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, TensorMap, address, tensor_maps, wgmma_macros};
@@ -67,15 +67,15 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
 
 /// Plan: tile, split-K and staging of the epilogue.
 #[derive(Debug)]
-struct Warpgroups(Plan);
+struct Warpgroups(TilePlan);
 
-pub(super) static ALGORITHM: Algorithm = Algorithm {
+pub(super) static ALGORITHM: MatmulAlgorithm = MatmulAlgorithm {
     kernel: &WGMMA,
     supports,
     models: &[&tiles::MODEL, &lines::MODEL],
     estimate: |r| {
         let (micros, plan) = estimate(r);
-        (micros, super::Plan::of(Warpgroups(plan)))
+        (micros, super::ProductPlan::of(Warpgroups(plan)))
     },
     run: |r, plan| {
         let Warpgroups(plan) = *plan.get(&WGMMA)?;
@@ -86,24 +86,26 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Returns the predicate of what the kernel fuses. Expressions are fused if C is stored in whole vectors.
-fn takes(r: &Request<'_>) -> fn(&Aux<'_>) -> bool {
+fn takes(r: &MatmulRequest<'_>) -> fn(&EpilogueInputs<'_>) -> bool {
     let whole = r.dtype() != DType::F32 && !r.widens() && lanes_of(r.c, r.p, r.e) == 8;
     match whole && r.e.tree().is_some() && takes_expressions(r.device()) {
         true => |_| true,
-        false => |aux| matches!(aux, Aux::None) || aux.tensor().is_some_and(|x| x.dtype() != DType::F32),
+        false => {
+            |aux| matches!(aux, EpilogueInputs::None) || aux.tensor().is_some_and(|x| x.dtype() != DType::F32)
+        }
     }
 }
 
 /// Checks that an expression after a small product is exact; see [`proven`].
 fn takes_expressions(device: &Device) -> bool {
-    let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
+    let plan = TilePlan { tile: TILES[0], split: SplitK::None, staging: None };
     let tuning = Tuning::of(device);
     tuning.allows(device, &TREE)
         && tuning.proven(device, &TREE, || {
             proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
                 run_plan(c, p, &Epilogue::NONE, plan, false)?;
                 proof::expression(c, |got, tree| {
-                    let epilogue = Epilogue { aux: Aux::Tree(tree), ..Epilogue::NONE };
+                    let epilogue = Epilogue { aux: EpilogueInputs::Tree(tree), ..Epilogue::NONE };
                     run_plan(got, p, &epilogue, plan, false).map(drop)
                 })?;
                 Ok(None)
@@ -111,7 +113,7 @@ fn takes_expressions(device: &Device) -> bool {
         })
 }
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &MatmulRequest<'_>) -> Result<(), &'static str> {
     let (p, e) = (r.p, r.e);
     let b = p.b.clone().transposed();
     match () {
@@ -146,7 +148,7 @@ fn lanes<const N: usize>(starts: [usize; N]) -> usize {
 
 /// Estimates the microseconds of copying the operands that are not contiguous along k, as tf32 needs them. A copy takes `start` microseconds and
 /// moves `speed` bytes per microsecond. Returns `None` if a copy would not be aligned either.
-fn copies_along_k(p: &Problem, [start, speed]: [f64; 2]) -> Option<f64> {
+fn copies_along_k(p: &MatmulProblem, [start, speed]: [f64; 2]) -> Option<f64> {
     let copy = |x: &Matrix| match Aligned::of(x) {
         Some(x) if x.along_k => Some(0.0),
         _ if p.k.is_multiple_of(4) => Some(start + (8 * x.rows * x.cols) as f64 / speed),
@@ -155,24 +157,24 @@ fn copies_along_k(p: &Problem, [start, speed]: [f64; 2]) -> Option<f64> {
     Some(copy(&p.a)? + copy(&p.b.clone().transposed())?)
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+fn estimate(r: &MatmulRequest<'_>) -> (f64, TilePlan) {
     let (p, on) = (r.p, &Speeds::on(r.device()));
     if r.dtype() == DType::F32 {
         // tf32 runs at half the speed.
-        let twice = Plan::sum([p.m, p.n, 2 * p.k], on, r.e.add);
+        let twice = TilePlan::sum([p.m, p.n, 2 * p.k], on, r.e.add);
         let product = twice.tile.estimate([p.m, p.n, 2 * p.k], SplitK::Accumulate { add: false }, on);
         return (
             copies_along_k(p, on.copy).unwrap_or(f64::INFINITY) + product,
-            Plan::sum([p.m, p.n, p.k], on, r.e.add),
+            TilePlan::sum([p.m, p.n, p.k], on, r.e.add),
         );
     }
     let plan = match r.widens() {
-        true => Plan::sum([p.m, p.n, p.k], on, r.e.add),
+        true => TilePlan::sum([p.m, p.n, p.k], on, r.e.add),
         false => {
             let aligned = lanes_of(r.c, p, r.e) == 8;
-            let plan = Plan::of([p.m, p.n, p.k], on, aligned && matches!(r.e.aux, Aux::None));
+            let plan = TilePlan::of([p.m, p.n, p.k], on, aligned && matches!(r.e.aux, EpilogueInputs::None));
             let staging = plan.tile.staging_for(p.k).filter(|_| aligned && r.e.aux.tensor().is_some());
-            Plan { staging, ..plan }
+            TilePlan { staging, ..plan }
         }
     };
     let copied = lines::uneven([&p.a, &p.b.clone().transposed()]).unwrap_or(0);
@@ -181,7 +183,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
 }
 
 /// Computes the product of the operands in place, or of copies.
-fn run(r: &Request<'_>, plan: Plan) -> Result<Option<Tensor>> {
+fn run(r: &MatmulRequest<'_>, plan: TilePlan) -> Result<Option<Tensor>> {
     if r.dtype() != DType::F32 {
         return run_plan(r.c, &with_aligned_lines(r.p)?, r.e, plan, r.column_sums);
     }
@@ -189,24 +191,24 @@ fn run(r: &Request<'_>, plan: Plan) -> Result<Option<Tensor>> {
         if Aligned::of(&x).is_some_and(|x| x.along_k) { Ok(x) } else { x.materialised(&[]) }
     };
     let b = along_k(r.p.b.clone().transposed())?.transposed();
-    let problem = Problem::one(along_k(r.p.a.clone())?, b);
+    let problem = MatmulProblem::one(along_k(r.p.a.clone())?, b);
     run_plan(r.c, &problem, r.e, plan, false).map(|_| None)
 }
 
 /// Returns the same product with operands whose lines can be copied.
-pub(in crate::ops::matmul) fn with_aligned_lines(p: &Problem) -> Result<Problem> {
+pub(in crate::ops::matmul) fn with_aligned_lines(p: &MatmulProblem) -> Result<MatmulProblem> {
     let [a, b] = lines::aligned([p.a.clone(), p.b.clone().transposed()])?;
-    Ok(Problem::one(a, b.transposed()))
+    Ok(MatmulProblem::one(a, b.transposed()))
 }
 
 /// Returns [`lanes`] of C and aux.
-fn lanes_of(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> usize {
+fn lanes_of(c: &Tensor, p: &MatmulProblem, e: &Epilogue<'_>) -> usize {
     lanes([p.n, c.layout().offset, e.aux.tensor().map_or(0, |aux| aux.layout().offset)])
 }
 
 /// Returns the kernel's defines: whether A and B are along k, the elements per store, and whether B's columns are summed.
 fn defines(
-    Plan { tile, split, staging }: Plan,
+    TilePlan { tile, split, staging }: TilePlan,
     e: &Epilogue<'_>,
     [a, b]: [bool; 2],
     dtype: DType,
@@ -222,9 +224,9 @@ fn defines(
     ]);
     all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
     all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
-    all.extend([("RESIDUAL", matches!(e.aux, Aux::Residual(_)).into())]);
-    all.extend([("GELU", matches!(e.aux, Aux::Gelu(_)).into())]);
-    all.extend([("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)).into())]);
+    all.extend([("RESIDUAL", matches!(e.aux, EpilogueInputs::Residual(_)).into())]);
+    all.extend([("GELU", matches!(e.aux, EpilogueInputs::Gelu(_)).into())]);
+    all.extend([("GELU_GRAD", matches!(e.aux, EpilogueInputs::GeluGrad(_)).into())]);
     #[cfg(test)]
     all.extend(super::super::sweep::defines());
     all
@@ -233,9 +235,9 @@ fn defines(
 /// Returns the tensor maps that the kernel reads, and whether A and B are along k.
 fn maps(
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     e: &Epilogue<'_>,
-    Plan { tile, staging, .. }: Plan,
+    TilePlan { tile, staging, .. }: TilePlan,
 ) -> Result<(Vec<TensorMap>, [bool; 2])> {
     let b_transposed = p.b.clone().transposed();
     let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_transposed)) else {
@@ -259,9 +261,9 @@ fn arguments(
     part: Option<&Tensor>,
 ) -> Result<Launch<'static>> {
     let launch = match e.aux {
-        Aux::None | Aux::Tree(_) => launch.write_base(&Unused(c)),
-        Aux::Residual(x) | Aux::GeluGrad(x) => launch.read(x),
-        Aux::Gelu(x) => launch.write(x),
+        EpilogueInputs::None | EpilogueInputs::Tree(_) => launch.write_base(&Unused(c)),
+        EpilogueInputs::Residual(x) | EpilogueInputs::GeluGrad(x) => launch.read(x),
+        EpilogueInputs::Gelu(x) => launch.write(x),
     };
     let launch = match split {
         SplitK::Accumulate { .. } => launch.write_base(&Unused(c)),
@@ -281,9 +283,9 @@ fn arguments(
 /// Runs a plan. `c` has the operands' type, or f32 for [`SplitK::Accumulate`].
 pub(in crate::ops::matmul) fn run_plan(
     c: &Tensor,
-    p: &Problem,
+    p: &MatmulProblem,
     e: &Epilogue<'_>,
-    plan @ Plan { tile, split, .. }: Plan,
+    plan @ TilePlan { tile, split, .. }: TilePlan,
     column_sums: bool,
 ) -> Result<Option<Tensor>> {
     let device = c.device();
@@ -341,10 +343,10 @@ pub(in crate::ops::matmul) fn run_plan(
 /// support. See [`Tuning::proven`].
 pub(in crate::ops::matmul) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
-        let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
+        let plan = TilePlan { tile: TILES[0], split: SplitK::None, staging: None };
         if mma::allowed(device, DType::F32) {
-            let tf32 = |c: &Tensor, p: &Problem| {
-                let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+            let tf32 = |c: &Tensor, p: &MatmulProblem| {
+                let request = MatmulRequest { c, p, e: &Epilogue::NONE, column_sums: false };
                 run(&request, estimate(&request).1)
             };
             proof::exact(device, DType::F32, proof::ALIGNED, [false, true], tf32)?;
@@ -358,8 +360,8 @@ pub(in crate::ops::matmul) fn proven(device: &Device) -> bool {
         // C and the matrix that is added to it move through local memory.
         proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
             let nothing = Tensor::zeros(device, [p.m, p.n], DType::Bf16)?;
-            let epilogue = Epilogue { aux: Aux::Residual(&nothing), ..Epilogue::NONE };
-            run_plan(c, p, &epilogue, Plan { staging: Some(plan.tile.staging()), ..plan }, false)
+            let epilogue = Epilogue { aux: EpilogueInputs::Residual(&nothing), ..Epilogue::NONE };
+            run_plan(c, p, &epilogue, TilePlan { staging: Some(plan.tile.staging()), ..plan }, false)
         })
     })
 }

@@ -1,10 +1,10 @@
 //! Adam.
 
-use super::{Hyper, Kind, Rule, Step};
+use super::{Hyper, OptimizerKind, Rule, UpdateStep};
 use netcl_kernel::cl_file;
 use std::sync::Arc;
 
-pub(super) static KIND: Kind = Kind {
+pub(super) static KIND: OptimizerKind = OptimizerKind {
     name: "adam",
     title: "Adam",
     hyper: &[Hyper::share("beta1", 0.9), Hyper::share("beta2", 0.999), Hyper::from_zero("eps", 1e-8)],
@@ -23,7 +23,7 @@ pub struct Adam {
 }
 
 impl Rule for Adam {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static OptimizerKind {
         &KIND
     }
     fn values(&self) -> Vec<f64> {
@@ -39,7 +39,7 @@ impl Rule for Adam {
         let [b1, b2] = self.betas;
         [1.0 - b1, b2, 1.0 - b2, self.eps]
     }
-    fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step) {
+    fn reference(&self, p: &mut f64, state: &mut [f64], step: &UpdateStep) {
         let ([b1, b2], [m, v]) = (self.betas, state) else { return };
         let g = step.gradient + step.decay * *p;
         *m = b1 * *m + (1.0 - b1) * g;

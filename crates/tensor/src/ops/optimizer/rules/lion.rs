@@ -1,10 +1,10 @@
 //! Lion: steps of a fixed size, by the sign of an average of the gradients.
 
-use super::{Hyper, Kind, Rule, Step};
+use super::{Hyper, OptimizerKind, Rule, UpdateStep};
 use netcl_kernel::cl_file;
 use std::sync::Arc;
 
-pub(super) static KIND: Kind = Kind {
+pub(super) static KIND: OptimizerKind = OptimizerKind {
     name: "lion",
     title: "Lion",
     hyper: &[Hyper::share("beta1", 0.9), Hyper::share("beta2", 0.99)],
@@ -21,7 +21,7 @@ pub struct Lion {
 }
 
 impl Rule for Lion {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static OptimizerKind {
         &KIND
     }
     fn values(&self) -> Vec<f64> {
@@ -34,7 +34,7 @@ impl Rule for Lion {
         let [b1, b2] = self.betas;
         [1.0 - b1, 1.0 - b2, 0.0, 0.0]
     }
-    fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step) {
+    fn reference(&self, p: &mut f64, state: &mut [f64], step: &UpdateStep) {
         let ([b1, b2], [m]) = (self.betas, state) else { return };
         let c = b1 * *m + (1.0 - b1) * step.gradient;
         // `signum` of 0 is 1.

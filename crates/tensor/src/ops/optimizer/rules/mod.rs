@@ -19,14 +19,14 @@ use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
 
 /// Every optimizer. Self-tests also compile the first one for f16, and the first and the last one for bf16.
-pub const KINDS: &[&Kind] = &[&adamw::KIND, &adam::KIND, &lion::KIND, &sgd::KIND];
+pub const KINDS: &[&OptimizerKind] = &[&adamw::KIND, &adam::KIND, &lion::KIND, &sgd::KIND];
 
 /// An optimizer with its hyperparameters: the update of an element of a parameter from its gradient.
 pub trait Rule: Debug + Send + Sync {
     /// Returns its entry in [`KINDS`].
-    fn kind(&self) -> &'static Kind;
+    fn kind(&self) -> &'static OptimizerKind;
 
-    /// Returns the hyperparameters, in the order of [`Kind::hyper`].
+    /// Returns the hyperparameters, in the order of [`OptimizerKind::hyper`].
     fn values(&self) -> Vec<f64>;
 
     /// Returns the names of the state of each parameter, as used in checkpoints: at most three f32 tensors of its shape, which start at zero. They
@@ -58,12 +58,12 @@ pub trait Rule: Debug + Send + Sync {
     }
 
     /// Computes a step of one element in f64 for the self-test; parameter and state are updated in place.
-    fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step);
+    fn reference(&self, p: &mut f64, state: &mut [f64], step: &UpdateStep);
 }
 
 /// Values that all elements of a step share.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct UpdateStep {
     /// Number of the step, from 1.
     pub number: i32,
     /// The clipped gradient.
@@ -75,14 +75,14 @@ pub struct Step {
 }
 
 /// Static properties of an optimizer.
-pub struct Kind {
+pub struct OptimizerKind {
     /// Name in settings.
     pub name: &'static str,
     /// Display name.
     pub title: &'static str,
     /// Hyperparameters.
     pub hyper: &'static [Hyper],
-    /// Builds the optimizer with these checked values, one for each of [`Kind::hyper`].
+    /// Builds the optimizer with these checked values, one for each of [`OptimizerKind::hyper`].
     pub make: fn(&[f64]) -> Arc<dyn Rule>,
     /// OpenCL source of `advance`.
     pub(super) text: &'static str,
@@ -122,7 +122,7 @@ impl Hyper {
     }
 }
 
-impl Kind {
+impl OptimizerKind {
     /// Returns the optimizer with this name.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Returns the define `RULE`: the index in [`KINDS`].
-pub(super) fn number(kind: &Kind) -> usize {
+pub(super) fn number(kind: &OptimizerKind) -> usize {
     KINDS.iter().position(|other| other.name == kind.name).unwrap_or(KINDS.len())
 }
 
@@ -192,7 +192,7 @@ mod tests {
     fn kinds_describe_what_they_make() {
         for (i, kind) in KINDS.iter().enumerate() {
             assert!(KINDS[..i].iter().all(|other| other.name != kind.name && other.title != kind.title));
-            assert_eq!((number(kind), Kind::named(kind.name).unwrap().title), (i, kind.title));
+            assert_eq!((number(kind), OptimizerKind::named(kind.name).unwrap().title), (i, kind.title));
             for rule in (kind.cases)() {
                 assert_eq!(rule.kind().name, kind.name);
                 let (values, state) = (rule.values(), rule.state());
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn hyperparameters_have_defaults_and_bounds() {
-        let adamw = Kind::named("adamw").unwrap();
+        let adamw = OptimizerKind::named("adamw").unwrap();
         assert_eq!(adamw.with(&[("beta2", 0.95)]).unwrap().values(), [0.9, 0.95, 1e-8]);
         let fails = |given: &[(&str, f64)], part: &str| {
             let error = adamw.with(given).unwrap_err().to_string();
@@ -220,7 +220,7 @@ mod tests {
         );
         fails(&[("beta1", 1.0)], "adamw: beta1 1, expected at least 0 and below 1");
         fails(&[("eps", f64::NAN)], "adamw: eps NaN, expected at least 0");
-        let error = Kind::named("adagrad").err().unwrap().to_string();
+        let error = OptimizerKind::named("adagrad").err().unwrap().to_string();
         assert!(error.contains("\"adagrad\" is unknown; expected one of adamw, adam, lion, sgd"), "{error}");
     }
 }

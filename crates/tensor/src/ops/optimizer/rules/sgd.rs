@@ -1,10 +1,10 @@
 //! Gradient descent, with and without momentum.
 
-use super::{Hyper, Kind, Rule, Step};
+use super::{Hyper, OptimizerKind, Rule, UpdateStep};
 use netcl_kernel::cl_file;
 use std::sync::Arc;
 
-pub(super) static KIND: Kind = Kind {
+pub(super) static KIND: OptimizerKind = OptimizerKind {
     name: "sgd",
     title: "SGD",
     hyper: &[Hyper::from_zero("momentum", 0.0), Hyper::number("dampening", 0.0), Hyper::switch("nesterov")],
@@ -29,7 +29,7 @@ pub struct Sgd {
 }
 
 impl Rule for Sgd {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static OptimizerKind {
         &KIND
     }
     fn values(&self) -> Vec<f64> {
@@ -44,7 +44,7 @@ impl Rule for Sgd {
     fn defines(&self) -> Vec<(&'static str, bool)> {
         vec![("NESTEROV", self.nesterov)]
     }
-    fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step) {
+    fn reference(&self, p: &mut f64, state: &mut [f64], step: &UpdateStep) {
         let g = step.gradient + step.decay * *p;
         let [m] = state else {
             *p -= step.lr * g;

@@ -3,9 +3,9 @@
 
 use super::super::gemv::Stack;
 use super::super::rows_mma::{
-    CHUNK, LANES, MODEL_OF_PLANES, MOST_ROWS, PLANES_ROWS, Product, Shape, Sizes, of_sorted,
+    CHUNK, LANES, MAX_ROWS, MODEL_OF_PLANES, MmaShape, MmaSizes, PLANES_ROWS, RowsOperands, of_sorted,
 };
-use super::{Algorithm, Request};
+use super::{Algorithm, GemvInt8Request};
 use crate::ops::prelude::*;
 use crate::quant::BlockOrder;
 
@@ -15,12 +15,12 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     models: &[&MODEL_OF_PLANES],
     estimate: |r| {
         let (p, parts) = (r.p, r.fused.parts());
-        let sizes = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: p.b.col_stride, planes: true };
+        let sizes = MmaSizes { m: p.m, n: p.n / parts, k: p.k, parts, line: p.b.col_stride, planes: true };
         if let Some(Stack::Sorted { groups, .. }) = r.fused.stack {
             // No other algorithm supports this.
             return (0.0, of_sorted(r.device(), groups.rows, groups.experts, sizes));
         }
-        Shape::of(r.device(), sizes).map_or((f64::INFINITY, None), |(micros, shape)| (micros, Some(shape)))
+        MmaShape::of(r.device(), sizes).map_or((f64::INFINITY, None), |(micros, shape)| (micros, Some(shape)))
     },
     run: |r, shape| match shape {
         Some(shape) => run(r, *shape),
@@ -29,12 +29,12 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     self_test: None,
 };
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+fn supports(r: &GemvInt8Request<'_>) -> Result<(), &'static str> {
     let a = &r.p.a;
     match () {
         () if r.stored.order != BlockOrder::Planes => Err("the matrix is not stored in planes"),
         () if !matches!(r.c.dtype(), DType::F16 | DType::Bf16) => Err("requires f16 or bf16 results"),
-        () if r.fused.stack.is_none() && !(1..=MOST_ROWS).contains(&r.p.m) => {
+        () if r.fused.stack.is_none() && !(1..=MAX_ROWS).contains(&r.p.m) => {
             Err("requires 1 to 128 rows of A, or rows sorted by matrix")
         }
         () if r.p.batch() != 1 || r.columns() == 0 || r.p.k == 0 || !r.p.k.is_multiple_of(CHUNK) => {
@@ -52,17 +52,17 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn run(r: &Request<'_>, shape: Shape) -> Result<()> {
-    let Request { c, p, fused, stored, .. } = r;
+fn run(r: &GemvInt8Request<'_>, shape: MmaShape) -> Result<()> {
+    let GemvInt8Request { c, p, fused, stored, .. } = r;
     let c_strides = [r.row_stride, 1];
-    Product { c, c_strides, p, fused, b_line: p.b.col_stride, b_offset: 0, format: Some(stored.format) }
+    RowsOperands { c, c_strides, p, fused, b_line: p.b.col_stride, b_offset: 0, format: Some(stored.format) }
         .run(shape)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::fused_linear::{Around, Before, fused_linear, fused_linear_of_blocks};
+    use crate::ops::fused_linear::{FusedOps, PreNorm, fused_linear, fused_linear_of_blocks};
     use crate::ops::gated::Gate;
     use crate::quant::{Blocks, FORMATS};
     use crate::random::Generator;
@@ -73,7 +73,7 @@ mod tests {
     fn rows_in_planes_by_tensor_cores() {
         let device = test_device().unwrap();
         if !PLANES_ROWS.runs_on(device.capabilities()) {
-            println!("skipped: {} has no tensor cores of sm_80", device.capabilities().id);
+            println!("skipped: {} does not have tensor cores of sm_80", device.capabilities().id);
             return;
         }
         let mut generator = Generator::new(5);
@@ -90,9 +90,9 @@ mod tests {
                     let dense = blocks.dense(DType::F32).unwrap().transpose(0, 1).unwrap();
                     let [x, gamma, bias, residual] = [&[rows, k][..], &[k], &[2 * n], &[rows, n]]
                         .map(|dims| normal(dims, 1.0).to_dtype(dtype).unwrap());
-                    let norm = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
-                    let plain = Around::default();
-                    let all = Around {
+                    let norm = PreNorm { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
+                    let plain = FusedOps::default();
+                    let all = FusedOps {
                         norm: Some(norm),
                         bias: Some(&bias),
                         activation: Some((Gate::Silu, true)),
@@ -102,8 +102,8 @@ mod tests {
                         let got = fused_linear_of_blocks(&x, &blocks, around).unwrap();
                         let f32_of = |t: &Tensor| t.to_dtype(DType::F32).unwrap();
                         let [x, gamma, bias, residual] = [&x, &gamma, &bias, &residual].map(f32_of);
-                        let around = Around {
-                            norm: around.norm.map(|norm| Before { gamma: &gamma, ..norm }),
+                        let around = FusedOps {
+                            norm: around.norm.map(|norm| PreNorm { gamma: &gamma, ..norm }),
                             bias: around.bias.map(|_| &bias),
                             residual: around.residual.map(|_| &residual),
                             ..around

@@ -16,12 +16,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Time that the other ranks of a process have to end after one failed.
-const GRACE: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Stack of a rank's thread, as large as that of a process's first thread.
 const STACK: usize = 8 << 20;
 
 /// The request, in addition to the run's settings.
-pub struct Request<'a> {
+pub struct DistributedRequest<'a> {
     /// Devices, one per rank; under a launcher, those of each machine.
     pub devices: &'a [String],
     /// The run to resume.
@@ -36,7 +36,7 @@ pub struct Request<'a> {
     pub watchdog: Option<Duration>,
     /// Print the memory use of a step.
     pub explain_memory: bool,
-    /// Division of batches among the ranks.
+    /// Division of batches between the ranks.
     pub shares: Option<Shares>,
     /// Steps of the first rank to profile.
     pub profile: Option<ProfileSettings>,
@@ -44,7 +44,7 @@ pub struct Request<'a> {
 
 /// Trains as one of the processes that `launcher` started.
 pub fn by_mpi(
-    args: &Request<'_>,
+    args: &DistributedRequest<'_>,
     config: &TrainConfig,
     launcher: &Launcher,
     context: &Context,
@@ -91,7 +91,7 @@ pub fn device_of((named, one): (&[String], &str), local_rank: usize, context: &C
 }
 
 /// Trains on all devices of this process.
-pub fn by_threads(args: &Request<'_>, config: &TrainConfig, context: &Context) -> Result<()> {
+pub fn by_threads(args: &DistributedRequest<'_>, config: &TrainConfig, context: &Context) -> Result<()> {
     as_threads(args.devices, |group, device| train(args, config, (group, device), context))
 }
 
@@ -129,7 +129,7 @@ fn all_ended(ends: &mpsc::Receiver<Result<()>>, ranks: usize) -> Result<()> {
     for _ in 0..ranks {
         let end = match failed {
             None => ends.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(since) => ends.recv_timeout(GRACE.saturating_sub(since.elapsed())),
+            Some(since) => ends.recv_timeout(SHUTDOWN_TIMEOUT.saturating_sub(since.elapsed())),
         };
         match end {
             Ok(end) => {
@@ -156,7 +156,7 @@ fn cause(errors: &[Error]) -> Option<Error> {
 
 /// Runs and ends the run of one rank, on the device called `name`.
 fn train(
-    args: &Request<'_>,
+    args: &DistributedRequest<'_>,
     config: &TrainConfig,
     (group, name): (&Group, &str),
     context: &Context,
@@ -194,7 +194,7 @@ fn failed(trainer: &Trainer, error: Error) -> Failed {
 
 /// Prepares a rank: reads its data, and opens the run's folder; `None` if a signal came before.
 fn start(
-    args: &Request<'_>,
+    args: &DistributedRequest<'_>,
     config: &TrainConfig,
     (group, name): (&Group, &str),
     context: &Context,
@@ -213,12 +213,12 @@ fn start(
     let (claim, path) = group.all_succeed(folder((args.resume, args.out), &config.preset, group, context))?;
     let path = all_have(group, &path)?;
     let mut reading = ReadingBar::new(context);
-    let mut watch = |p: &netcl::train::data::Progress| match group.leads() {
+    let mut watch = |p: &netcl::train::data::DataProgress| match group.leads() {
         true => reading.show(p),
         false => !context.interrupted(),
     };
     let started = (claim, path.as_path(), args.resume.is_some());
-    let mut trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
+    let mut trainer = Trainer::create_distributed(group, &device, config.clone(), started, &mut watch)?;
     if let Some(shares) = &args.shares {
         trainer.shares(shares)?;
     }

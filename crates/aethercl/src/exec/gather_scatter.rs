@@ -6,9 +6,9 @@
 use super::access::Cell;
 use super::bytecode::{Address, Extend, File, Index, Reg};
 use super::group::Group;
-use super::lanes::Source;
+use super::lanes::LaneOperand;
 use crate::memory::Allocation;
-use crate::memory::address::{self, Space};
+use crate::memory::address::{self, PointerSpace};
 use pulp::NullaryFnOnce;
 use std::mem::take;
 use std::sync::atomic::Ordering::Relaxed;
@@ -184,15 +184,22 @@ fn gather_4<C: Cell>(out: &mut [Vec<u32>; 4], words: &[C], numbers: &[u32], star
 
 /// Stores each lane's value to the word with its valid number, in lane order.
 #[inline(always)]
-fn scatter(mut put: impl FnMut(usize, u32), values: Source<'_, u32>, numbers: &[u32], bits: Option<&[u32]>) {
+fn scatter(
+    mut put: impl FnMut(usize, u32),
+    values: LaneOperand<'_, u32>,
+    numbers: &[u32],
+    bits: Option<&[u32]>,
+) {
     match (values, bits) {
-        (Source::Lanes(values), None) => numbers.iter().zip(values).for_each(|(n, v)| put(*n as usize, *v)),
-        (Source::One(v), None) => numbers.iter().for_each(|n| put(*n as usize, v)),
+        (LaneOperand::Lanes(values), None) => {
+            numbers.iter().zip(values).for_each(|(n, v)| put(*n as usize, *v))
+        }
+        (LaneOperand::One(v), None) => numbers.iter().for_each(|n| put(*n as usize, v)),
         (values, Some(bits)) => {
             for (lane, n) in numbers.iter().enumerate().filter(|(lane, _)| bits[*lane] != 0) {
                 let v = match values {
-                    Source::Lanes(values) => values[lane],
-                    Source::One(v) => v,
+                    LaneOperand::Lanes(values) => values[lane],
+                    LaneOperand::One(v) => v,
                 };
                 put(*n as usize, v);
             }
@@ -206,15 +213,15 @@ impl<'a> Group<'a> {
     fn block(&self, at: u64) -> Option<(Block<'a>, usize, i64)> {
         let own = || i64::from(address::offset(at) as i32);
         match address::space(at) {
-            Space::Global => {
+            PointerSpace::Global => {
                 self.find(at).map(|(found, offset)| (Block::Global(found), found.words.len(), offset))
             }
-            Space::Constant => {
+            PointerSpace::Constant => {
                 let words: &'a [u32] = &self.shared.constants.words;
                 Some((Block::Constant(words), words.len(), own()))
             }
-            Space::Local => Some((Block::Local, self.local.len(), own())),
-            Space::Private => None,
+            PointerSpace::Local => Some((Block::Local, self.local.len(), own())),
+            PointerSpace::Private => None,
         }
     }
 

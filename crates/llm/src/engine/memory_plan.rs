@@ -60,7 +60,7 @@ fn stored(shapes: &[ParamShape], quantised: &HashMap<String, u64>) -> Stored {
 }
 
 /// Device-independent memory needs of a model: storage type and size of its weights.
-pub struct Needs {
+pub struct MemoryPlan {
     config: DecoderConfig,
     dtype: DType,
     /// Parameters before and after the layers.
@@ -77,7 +77,7 @@ pub struct Needs {
     row_copies: u64,
 }
 
-impl Needs {
+impl MemoryPlan {
     /// `quantised` has the bytes of matrices that stay quantized, by parameter.
     pub(super) fn new(config: DecoderConfig, dtype: DType, quantised: &HashMap<String, u64>) -> Self {
         let sum = |shapes: Vec<ParamShape>| stored(&shapes, quantised);

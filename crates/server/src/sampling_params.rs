@@ -10,15 +10,15 @@ use netcl::llm::sampler::{Sampler, Sampling, StopTexts};
 use serde_json::Value;
 
 /// Maximum number of stop strings.
-const MOST_STOPS: usize = 16;
+const MAX_STOPS: usize = 16;
 /// Maximum number of sequences per request.
-const MOST_CHOICES: usize = 128;
+const MAX_CHOICES: usize = 128;
 /// Maximum number of most likely tokens that are listed.
-pub const MOST_LOGPROBS: usize = 20;
+pub const MAX_LOGPROBS: usize = 20;
 
 /// A request's sampling parameters, stop conditions and number of sequences. Defaults come from the model's files.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct SamplingParams {
     temperature: Option<f32>,
     top_p: Option<f32>,
     top_k: Option<usize>,
@@ -47,7 +47,7 @@ pub struct Wishes {
     pub counts_prompt: bool,
 }
 
-impl Wishes {
+impl SamplingParams {
     /// Takes the sampling fields that all interfaces have, by OpenAI's names and, for additional fields, llama.cpp's.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Wishes {
             seed: fields.integer("seed")?.map(|seed| seed as u64),
             stops: stops(fields.texts("stop")?)?,
             max: None,
-            choices: fields.whole("n", 1, MOST_CHOICES)?.unwrap_or(1),
+            choices: fields.whole("n", 1, MAX_CHOICES)?.unwrap_or(1),
             logprobs: None,
             ignore_ends: fields.flag("ignore_eos")?.unwrap_or(false),
             controls: false,
@@ -151,8 +151,8 @@ impl Wishes {
 }
 
 fn stops(texts: Vec<String>) -> ApiResult<Vec<String>> {
-    if texts.len() > MOST_STOPS {
-        let message = format!("stop: {} texts given, but at most {MOST_STOPS} are allowed", texts.len());
+    if texts.len() > MAX_STOPS {
+        let message = format!("stop: {} texts given, but at most {MAX_STOPS} are allowed", texts.len());
         return Err(ApiError::field("stop", message));
     }
     match texts.iter().any(String::is_empty) {
@@ -183,13 +183,13 @@ mod tests {
     fn fields_go_over_what_the_files_say() {
         let body = br#"{"temperature": 0, "top_p": 0, "top_k": 3, "seed": -1, "n": 2, "stop": "x", "logit_bias": {"5": -100, "6": 1.5}}"#;
         let mut fields = Fields::of_body(body).unwrap();
-        let wishes = Wishes::take(&mut fields).unwrap();
+        let params = SamplingParams::take(&mut fields).unwrap();
         fields.end().unwrap();
-        let found = wishes.sampling(&Sampling { min_p: 0.2, ..Sampling::default() }, 9).unwrap();
+        let found = params.sampling(&Sampling { min_p: 0.2, ..Sampling::default() }, 9).unwrap();
         assert_eq!((found.temperature, found.top_k, found.min_p, found.seed), (0.0, 3, 0.2, u64::MAX));
         assert_eq!(found.logit_bias, vec![(5, f32::NEG_INFINITY), (6, 1.5)]);
         assert_eq!(
-            wishes.sampling(&Sampling::default(), 6).unwrap_err().param.as_deref(),
+            params.sampling(&Sampling::default(), 6).unwrap_err().param.as_deref(),
             Some("logit_bias")
         );
         for wrong in [
@@ -200,7 +200,10 @@ mod tests {
             r#"{"logit_bias": {"x": 1}}"#,
             r#"{"logit_bias": {"1": 101}}"#,
         ] {
-            assert!(Wishes::take(&mut Fields::of_body(wrong.as_bytes()).unwrap()).is_err(), "{wrong}");
+            assert!(
+                SamplingParams::take(&mut Fields::of_body(wrong.as_bytes()).unwrap()).is_err(),
+                "{wrong}"
+            );
         }
         let names: std::collections::HashSet<String> = (0..1000).map(|_| crate::names::name("x-")).collect();
         assert_eq!(names.len(), 1000);

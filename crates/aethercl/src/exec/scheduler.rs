@@ -5,7 +5,7 @@ use super::observer::{Looked, Observer};
 use super::run::Stop;
 use super::shared::{Buffer, Shared};
 use super::turns::{Ended, in_turns};
-use crate::check::{Details, FindingKind, Report};
+use crate::check::{Details, FindingCollector, FindingKind};
 use crate::counters::{Counters, Tally};
 use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
@@ -21,13 +21,13 @@ const ITEMS_PER_THREAD: u64 = 2048;
 const WORTH_THREADS: Duration = Duration::from_micros(100);
 
 /// Maximum number of work-groups that get a separate thread because they may wait for one another.
-const MOST_TOGETHER: u64 = 64;
+const MAX_WAITING_GROUPS: u64 = 64;
 
 /// Result of all work-groups.
 #[derive(Default)]
 pub struct Ran {
     /// Findings of the checks.
-    pub report: Report,
+    pub report: FindingCollector,
     /// Counters of the whole launch.
     pub counters: Counters,
     /// Counters by instruction, if counters by line were requested.
@@ -83,11 +83,11 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let lanes = range.local.iter().product::<u64>();
     let useful = (picked.run.saturating_mul(lanes) / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
     let checks = &options.checks;
-    // Several threads are only possible if conflicts between work-groups of different threads are detected: by the check for races, and not
-    // if the kernel uses ordered atomics, whose order is tracked within one thread.
+    // Several threads are only possible if the check for races detects conflicts between work-groups of different threads. It does not for ordered
+    // atomics, whose order is tracked within one thread.
     let ordered = checks.races && shared.code.orders();
     let alone = shared.code.global_atomics || ordered || (checks.uninitialized && !checks.races);
-    let together = shared.together && picked.run == picked.groups && picked.run <= MOST_TOGETHER;
+    let together = shared.together && picked.run == picked.groups && picked.run <= MAX_WAITING_GROUPS;
     // Too many work-groups for a thread each: one thread runs them in turns.
     let turns = shared.together && !whole(options);
     let most = (options.threads.max(1) as u64).min(picked.run.max(1));
@@ -131,7 +131,7 @@ fn whole(options: &LaunchOptions) -> bool {
 }
 
 /// Describes the other work-groups, for the message about a waiting work-group.
-fn beside(threads: u64, begun: u64, count: u64) -> String {
+fn describe_other_groups(threads: u64, begun: u64, count: u64) -> String {
     match count - begun.min(count) {
         0 => String::new(),
         rest if threads == 1 => format!(
@@ -277,7 +277,8 @@ impl Deal<'_> {
                         results.stopped = Some((number, stop));
                         let (begun, observer) = (number + 1, group.take_observer());
                         let told = |(pc, mut details): (usize, Details)| {
-                            details.message += &beside(self.threads.most, begun, self.picked.run);
+                            details.message +=
+                                &describe_other_groups(self.threads.most, begun, self.picked.run);
                             (pc, details)
                         };
                         results.awaited = group.awaited(&mut place).map(told);

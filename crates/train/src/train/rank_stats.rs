@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Steps before times count, because the first ones compile and capture.
-const WARM: u64 = 4;
+const WARMUP_STEPS: u64 = 4;
 /// A signal reaches ranks at different steps; requests within this time after a requested checkpoint belong to the same signal.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
@@ -35,7 +35,7 @@ impl fmt::Display for RankStage {
 
 /// Unit of the speeds of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
+pub enum SpeedUnit {
     /// For texts.
     #[default]
     Tokens,
@@ -43,7 +43,7 @@ pub enum Unit {
     Images,
 }
 
-impl fmt::Display for Unit {
+impl fmt::Display for SpeedUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tokens => "tokens",
@@ -64,7 +64,7 @@ pub struct RankTimes {
     /// Sum of its rows over the steps' batches.
     pub rows: u64,
     /// Unit of speeds, and the number of units per row of a batch, over all micro-batches.
-    pub unit: Unit,
+    pub unit: SpeedUnit,
     /// See [`unit`](Self::unit).
     pub row_units: u64,
     /// Sum of all ranks' rows.
@@ -110,7 +110,7 @@ impl RankTimes {
 
 /// This rank's knowledge from the exchange with the others.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct RankStats {
     /// Whether a rank was asked to stop, and to save, in the last step.
     pub asked: [bool; 2],
     /// The ranks whose part of the loss was not finite first.
@@ -126,7 +126,7 @@ pub(super) struct Told {
     saved: Option<Instant>,
 }
 
-impl Told {
+impl RankStats {
     /// Exchanges this rank's part of the loss, its rows, the time it waited for sums of gradients after its backward pass, and its requests; returns
     /// the whole loss.
     ///
@@ -163,7 +163,7 @@ impl Told {
                 .collect();
         }
         self.exchanged += 1;
-        if !std::mem::take(&mut self.paused) && self.exchanged > WARM {
+        if !std::mem::take(&mut self.paused) && self.exchanged > WARMUP_STEPS {
             self.count(&of_rank);
         }
         Ok(losses.sum())
@@ -200,13 +200,13 @@ mod tests {
     use super::*;
     use netcl_dist::local;
 
-    fn among(n: usize, f: impl Fn(&Group, &mut Told) -> Result<()> + Sync) -> Vec<Told> {
+    fn run_ranks(n: usize, f: impl Fn(&Group, &mut RankStats) -> Result<()> + Sync) -> Vec<RankStats> {
         let f = &f;
         std::thread::scope(|scope| {
             let run = |rank: Group| {
                 scope.spawn(move || {
                     let times = vec![RankTimes { row_units: 8, ..RankTimes::default() }; rank.size()];
-                    let mut told = Told { times, ..Told::default() };
+                    let mut told = RankStats { times, ..RankStats::default() };
                     f(&rank, &mut told).map(|()| told)
                 })
             };
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn all_ranks_learn_whose_loss_was_not_finite_first() {
-        let all = among(3, |rank, told| {
+        let all = run_ranks(3, |rank, told| {
             for step in 0..3 {
                 let bad = step == 1 && rank.rank() == 2 || step == 2;
                 let loss =
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_signal_that_ranks_get_at_different_steps_saves_once() {
-        let all = among(2, |rank, told| {
+        let all = run_ranks(2, |rank, told| {
             let mut saves = 0;
             for step in 0..3 {
                 told.exchange(rank, 1.0, (1, Duration::ZERO), [false, step == rank.rank()])?;
@@ -245,9 +245,9 @@ mod tests {
 
     #[test]
     fn times_are_those_of_steps_without_a_pause() {
-        let all = among(2, |rank, told| {
-            for step in 0..WARM + 4 {
-                if step == WARM + 2 {
+        let all = run_ranks(2, |rank, told| {
+            for step in 0..WARMUP_STEPS + 4 {
+                if step == WARMUP_STEPS + 2 {
                     told.pausing();
                 }
                 std::thread::sleep(Duration::from_millis(if rank.rank() == 1 { 20 } else { 0 }));

@@ -10,12 +10,12 @@ impl<T: Task> Run<T> {
     pub(super) fn same_weights_in_time(&mut self) -> Result<()> {
         let step = self.training.progress.step;
         let due = self.training.ranks.parallel.as_ref().is_some_and(|p| p.balance.same_is_due(step));
-        if due { self.same_weights() } else { Ok(()) }
+        if due { self.resync_weights() } else { Ok(()) }
     }
 
     /// Gives all ranks the weights and the optimizer's state of the first one. These are the values of its checkpoint, so a run resumed from there
     /// equals this one. If state is divided, each parameter is updated by one rank anyway. All ranks call it, after the same step.
-    pub(super) fn same_weights(&mut self) -> Result<()> {
+    pub(super) fn resync_weights(&mut self) -> Result<()> {
         let ranks = &self.training.ranks;
         let Some(parallel) =
             ranks.parallel.as_ref().filter(|p| p.balance.is_unlike() && ranks.zero.is_none())

@@ -10,14 +10,14 @@
 use super::outcome::Next;
 use super::{Classifier, ClassifierConfig};
 use crate::train::training::Parallel;
-use crate::train::{Balance, Shares, Statistics, Unit};
+use crate::train::{Balance, Shares, SpeedUnit, Statistics};
 use netcl_device::{Error, Result};
 use netcl_dist::Group;
 use netcl_tensor::{Device, counted};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A batch that is divided among ranks.
+/// A batch that is divided between ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
     /// Number of images.
@@ -90,7 +90,7 @@ pub(super) fn start(
     let whole = Whole::of(config, images);
     group.all_succeed(whole.check(group.size()))?;
     let mut balance = Balance::new(group, whole.rows(), 1);
-    balance.meet(device, &[], (if whole.paired { 2 } else { 1 }, Unit::Images))?;
+    balance.meet(device, &[], (if whole.paired { 2 } else { 1 }, SpeedUnit::Images))?;
     group.all_succeed(division.map_or(Ok(()), |division| balance.divide(division)))?;
     let mut parallel = Parallel::with(group, balance);
     let reducer = parallel.reducer(device)?.clone();
