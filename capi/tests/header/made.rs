@@ -25,13 +25,21 @@ fn sources(header: &Header) -> Vec<PathBuf> {
     header.sources.iter().flat_map(|name| files(&here().join("src").join(name))).collect()
 }
 
+/// Lists the files from which cbindgen starts. It follows `mod` declarations to the others.
+fn roots(header: &Header) -> impl Iterator<Item = PathBuf> + '_ {
+    header.sources.iter().map(|name| here().join("src").join(name)).map(|path| match path.is_dir() {
+        true => path.join("mod.rs"),
+        false => path,
+    })
+}
+
 fn made(header: &Header) -> String {
     let mut config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
     config.include_guard = Some(header.guard.into());
     config.header = Some(format!("{}\n{NOTES}", header.about));
     let includes: Vec<String> = header.includes.iter().map(|name| format!("#include {name}")).collect();
     config.after_includes = Some(includes.join("\n"));
-    let builder = sources(header).iter().fold(cbindgen::Builder::new(), |b, path| b.with_src(path));
+    let builder = roots(header).fold(cbindgen::Builder::new(), |b, path| b.with_src(path));
     let mut out = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut out);
     let text = String::from_utf8(out).unwrap();
