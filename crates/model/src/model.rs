@@ -1,6 +1,6 @@
 //! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
 
-use crate::checkpoint::{Planned, TensorView};
+use crate::checkpoint::{TensorToWrite, TensorView};
 use crate::decoder::{DecoderConfig, FileFacts};
 use crate::layers::Mode;
 use crate::params::Params;
@@ -42,7 +42,7 @@ pub trait Model: Send + Sync {
     }
 
     /// Returns the weights under their names in Hugging Face files. Each is copied to the host when its bytes are requested.
-    fn state(&self) -> Vec<Planned<'static>>;
+    fn state(&self) -> Vec<TensorToWrite<'static>>;
 
     /// Loads weights, by those names.
     ///

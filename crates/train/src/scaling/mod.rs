@@ -71,7 +71,7 @@ pub enum Compute {
 
 /// A run to plan.
 #[derive(Clone, Debug)]
-pub struct Planned<'a> {
+pub struct RunToPlan<'a> {
     /// The model.
     pub model: &'a DecoderConfig,
     /// Its settings; `batch` and `grad_accum` give the rows of a step and the largest micro-batch of a device.
@@ -111,7 +111,7 @@ pub struct Plan {
     pub fits: bool,
 }
 
-impl Planned<'_> {
+impl RunToPlan<'_> {
     /// Returns the rows of a step.
     fn step_rows(&self) -> usize {
         self.config.batch.saturating_mul(self.config.grad_accum as usize).max(1)
