@@ -2,6 +2,7 @@
 //!
 //! `NETCL_TEST_DATA` names the folder when the tests are built. The default is `../shared/data`, relative to the repository.
 //! A test marked with [`macro@needs_data`] is ignored if its files are missing, so that the test runner counts it as skipped.
+#![forbid(unsafe_code)]
 
 use proc_macro::{Literal, TokenStream, TokenTree};
 use std::path::{Path, PathBuf};
