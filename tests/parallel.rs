@@ -404,7 +404,7 @@ fn measured(config: &TrainConfig, n: usize, link: Option<Link>) -> (f64, Decoder
 #[test]
 #[ignore = "measures time"]
 fn the_model_of_step_time_beside_measured_steps() {
-    use netcl::train::scaling::{Compute, Machine, Planned, Strategy};
+    use netcl::train::scaling::{Compute, Machine, RunToPlan, Strategy};
     let dir = tempfile::tempdir().unwrap();
     let base =
         TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 40) };
@@ -436,7 +436,7 @@ fn the_model_of_step_time_beside_measured_steps() {
         copies * 1e-9
     );
     for ((n, link), found) in cases.into_iter().zip(&best[2..]) {
-        let run = |n: usize, compute: Compute| Planned {
+        let run = |n: usize, compute: Compute| RunToPlan {
             model: &model,
             config: &config,
             machine: machine(n),

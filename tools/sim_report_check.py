@@ -276,7 +276,7 @@ def own_page(page, data, pictures):
     page.locator("#timeline").get_by_role("button", name="All", exact=True).click()
 
     # The same as a table: each command of the data once.
-    page.locator("#timeline summary", has_text="What is in view").click()
+    page.locator("#timeline summary", has_text="Visible spans").click()
     listed = page.locator("#timeline details", has_text="Visible spans as a table").locator("tbody tr")
     assert listed.count() == min(100, len(device["commands"])), listed.count()
 

@@ -35,7 +35,7 @@ pub struct EngineArgs {
 
 /// The text of a prompt.
 #[derive(Default)]
-pub struct Made {
+pub struct PromptResult {
     pub tokens: Vec<u32>,
     pub text: String,
     /// Why it ended, and its usage.
@@ -44,7 +44,7 @@ pub struct Made {
 
 /// All texts, and their time.
 pub struct Together {
-    pub texts: Vec<Made>,
+    pub texts: Vec<PromptResult>,
     pub seconds: f64,
 }
 
@@ -108,7 +108,7 @@ impl EngineArgs {
             }
             engine => engine?,
         };
-        let mut texts: Vec<Made> = jobs.iter().map(|_| Made::default()).collect();
+        let mut texts: Vec<PromptResult> = jobs.iter().map(|_| PromptResult::default()).collect();
         let began = Instant::now();
         let ids = jobs.into_iter().map(|job| engine.add(job)).collect::<Result<Vec<RequestId>>>()?;
         let at = |id: RequestId| ids.iter().position(|own| *own == id).unwrap_or(0);
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn what_was_proposed_and_shared_is_told() {
         let usage = Usage { prompt: 7, reused: 4, made: 10, drafted: 8, accepted: 6, ..Usage::default() };
-        let text = || Made { end: Some((Finish::Length, usage)), ..Made::default() };
+        let text = || PromptResult { end: Some((Finish::Length, usage)), ..PromptResult::default() };
         let together = Together { texts: vec![text(), text()], seconds: 2.0 };
         assert_eq!(
             together.summary(Some("ngram")),

@@ -21,7 +21,7 @@ pub struct PyDecoder(Decoder);
 /// Sizes of a decoder by name.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct GivenConfig {
     layers: usize,
     heads: usize,
     kv_heads: Option<usize>,
@@ -36,12 +36,23 @@ struct Given {
 }
 
 fn config(family: &str, sizes: &str) -> Result<DecoderConfig> {
-    let given: Given = serde_json::from_str(sizes).map_err(|e| {
+    let given: GivenConfig = serde_json::from_str(sizes).map_err(|e| {
         let message = e.to_string();
         Error::format(format!("decoder: {}", message.split(" at line").next().unwrap_or(&message)))
     })?;
-    let Given { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied, bias } =
-        given;
+    let GivenConfig {
+        layers,
+        heads,
+        kv_heads,
+        head_size,
+        width,
+        mlp,
+        context,
+        vocab,
+        rope_theta,
+        tied,
+        bias,
+    } = given;
     let sizes = Sizes { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied };
     let config = DecoderConfig::of(family, &sizes)?;
     match bias {

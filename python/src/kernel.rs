@@ -18,7 +18,7 @@ pub struct PyKernel(&'static Kernel);
 
 /// An argument of a launch, as given in Python.
 #[derive(FromPyObject)]
-enum Given<'py> {
+enum KernelArgument<'py> {
     Tensor(PyRef<'py, PyTensor>),
     Number(f64),
 }
@@ -51,12 +51,14 @@ fn number(name: &str, kind: &str, value: f64) -> Result<Argument> {
     }
 }
 
-fn argument(name: &str, (kind, given): (String, Given<'_>)) -> Result<Argument> {
+fn argument(name: &str, (kind, given): (String, KernelArgument<'_>)) -> Result<Argument> {
     match (kind.as_str(), given) {
-        ("read", Given::Tensor(tensor)) => Ok(Argument::Read(tensor.inner.clone())),
-        ("write", Given::Tensor(tensor)) => Ok(Argument::Write(tensor.inner.clone())),
-        (kind, Given::Number(value)) => number(name, kind, value),
-        (kind, Given::Tensor(_)) => Err(Error::format(format!("{name} is a tensor, expected {kind}"))),
+        ("read", KernelArgument::Tensor(tensor)) => Ok(Argument::Read(tensor.inner.clone())),
+        ("write", KernelArgument::Tensor(tensor)) => Ok(Argument::Write(tensor.inner.clone())),
+        (kind, KernelArgument::Number(value)) => number(name, kind, value),
+        (kind, KernelArgument::Tensor(_)) => {
+            Err(Error::format(format!("{name} is a tensor, expected {kind}")))
+        }
     }
 }
 
@@ -87,7 +89,7 @@ impl PyKernel {
         &self,
         py: Python<'_>,
         entry: &str,
-        arguments: Vec<(String, Given<'_>)>,
+        arguments: Vec<(String, KernelArgument<'_>)>,
         groups: [usize; 3],
         local: [usize; 3],
         defines: Vec<(String, i64)>,

@@ -7,7 +7,7 @@ use crate::device::by_name;
 use crate::edge::{keep_exception, raised, run};
 use crate::files::{Stored, stored};
 use crate::tensor::PyTensor;
-use netcl::model::checkpoint::Planned;
+use netcl::model::checkpoint::TensorToWrite;
 use netcl::prelude::{Device, Error, Result};
 use netcl::train::config::{Overlay, TrainConfig};
 use netcl::train::data::DataProgress;
@@ -241,7 +241,9 @@ impl PyTraining {
     /// Returns the model's weights under the names that its family's files use.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
         let tensors = run(py, || {
-            self.with(|trainer| trainer.model().state().iter().map(Planned::take).collect::<Result<Vec<_>>>())
+            self.with(|trainer| {
+                trainer.model().state().iter().map(TensorToWrite::take).collect::<Result<Vec<_>>>()
+            })
         })?;
         Ok(tensors.iter().map(|t| stored(py, &t.view())).collect())
     }

@@ -136,7 +136,7 @@ def test_graphs_are_made_of_layers_saved_and_checked(tmp_path):
         run(chain(), {"x": inputs["x"]})
     with pytest.raises(nc.errors.FormatError, match="already"):
         again.add_input("x")
-    with pytest.raises(nc.errors.FormatError, match="no operation"):
+    with pytest.raises(nc.errors.FormatError, match="does not have an operation"):
         again.add_op("q", "no_such", [])
     with pytest.raises(nc.errors.FormatError, match="shape"):
         wrong = plan.Graph()

@@ -40,7 +40,7 @@ def test_types_meet():
     assert (i + f).dtype is nc.float32 and (i / 2).dtype is nc.float32 and (i + 0.5).tolist() == [1.5, 2.5]
     assert (i + m).tolist() == [2, 2] and (m + m).tolist() == [2, 0] and (m * f).tolist() == [0.5, 0.0] and (i * True).dtype is nc.int32
     assert (f.half() + f).dtype is nc.float32
-    with pytest.raises(nc.errors.DTypeError, match="no type in common"):
+    with pytest.raises(nc.errors.DTypeError, match="do not have a common type"):
         i + u
     assert (i < u).tolist() == [False, False]
 
@@ -167,5 +167,5 @@ def test_the_namespace_of_the_array_api():
     w = nc.tensor([0.25, 0.5], requires_grad=True)
     xp.sum(xp.asin(w) + xp.log1p(w)).backward()
     np.testing.assert_allclose(w.grad.numpy(), 1 / np.sqrt(1 - np.array([0.0625, 0.25])) + 1 / np.array([1.25, 1.5]), rtol=1e-5)
-    with pytest.raises(NotImplementedError, match="no gradient"):
+    with pytest.raises(NotImplementedError, match="does not have a gradient"):
         xp.hypot(w, w)

@@ -210,7 +210,7 @@ def test_results_shapes_and_numbers():
     "call, kind, words",
     [
         (lambda: nc.kernel("void f() {}"), ValueError, "no function `__kernel void"),
-        (lambda: nc.kernel("__kernel void f(__global const float *x) {}"), ValueError, "there is no result"),
+        (lambda: nc.kernel("__kernel void f(__global const float *x) {}"), ValueError, "does not have a result"),
         (lambda: nc.kernel("__kernel void f(__global double *y) {}"), ValueError, "points at double"),
         (lambda: nc.kernel("__kernel void f(__global float *y, float4 v) {}"), ValueError, "parameter v is float4"),
         (lambda: nc.kernel("__kernel void f(__global float *y) {}", items=1, groups=1), ValueError, "one of them"),

@@ -1,6 +1,6 @@
 //! Undamaged seed files: created here, and from the test data next to the repository if it exists.
 
-use netcl::llm::gguf::{Gguf, Meta, Plan, Planned};
+use netcl::llm::gguf::{Gguf, Meta, Plan, TensorToWrite};
 use netcl::llm::model::{Mix, OutputFormat, Source, WriteOptions, convert};
 use netcl::model::tokenizer::Tokenizer;
 use netcl::tensor::quant::F32;
@@ -152,7 +152,7 @@ fn gguf(from: &Path, to: &Path) {
     plan.set("tokenizer.ggml.eos_token_id", Meta::U32(2));
     plan.set("tokenizer.chat_template", Meta::Str(TEMPLATE.into()));
     let tensors: Vec<_> = file.tensors().collect();
-    let planned = |t: &netcl::llm::gguf::Tensor<'_>| Planned {
+    let planned = |t: &netcl::llm::gguf::Tensor<'_>| TensorToWrite {
         name: t.name.into(),
         dims: t.shape().into(),
         format: t.format,
@@ -185,8 +185,8 @@ fn imatrix_gguf(path: &Path) {
     let mut plan = Plan::default();
     plan.set("general.type", Meta::Str("imatrix".into()));
     for name in ["blk.0.attn_q.weight", "output.weight"] {
-        plan.tensors.push(Planned { name: format!("{name}.in_sum2"), dims: vec![1, 32], format: &F32 });
-        plan.tensors.push(Planned { name: format!("{name}.counts"), dims: vec![1, 1], format: &F32 });
+        plan.tensors.push(TensorToWrite { name: format!("{name}.in_sum2"), dims: vec![1, 32], format: &F32 });
+        plan.tensors.push(TensorToWrite { name: format!("{name}.counts"), dims: vec![1, 1], format: &F32 });
     }
     let sizes: Vec<usize> = plan.tensors.iter().map(|t| t.dims.iter().product()).collect();
     plan.write(path, |i, out| {
@@ -207,8 +207,8 @@ fn adapter_gguf(path: &Path) {
     plan.set("adapter.lora.alpha", Meta::F32(4.0));
     for (name, [rows, columns]) in [("blk.0.attn_q.weight", [32, 32]), ("blk.1.ffn_down.weight", [32, 40])] {
         let (a, b) = (vec![3, columns], vec![rows, 3]);
-        plan.tensors.push(Planned { name: format!("{name}.lora_a"), dims: a, format: &F32 });
-        plan.tensors.push(Planned { name: format!("{name}.lora_b"), dims: b, format: &F32 });
+        plan.tensors.push(TensorToWrite { name: format!("{name}.lora_a"), dims: a, format: &F32 });
+        plan.tensors.push(TensorToWrite { name: format!("{name}.lora_b"), dims: b, format: &F32 });
     }
     let sizes: Vec<usize> = plan.tensors.iter().map(|t| t.dims.iter().product()).collect();
     plan.write(path, |i, out| {

@@ -97,7 +97,7 @@ fn bindings(arguments: &[aethercl_argument]) -> Result<Vec<Binding>> {
 }
 
 /// A checked launch, ready to be enqueued.
-struct Given {
+struct CheckedLaunch {
     machine: Arc<Machine>,
     work: Arc<KernelLaunch>,
 }
@@ -112,7 +112,7 @@ unsafe fn given(
     kernel: *const c_char,
     (arguments, count): (*const aethercl_argument, usize),
     (global, local): (*const u64, *const u64),
-) -> Result<Given> {
+) -> Result<CheckedLaunch> {
     let (machine, program) = (MACHINES.get(machine)?, PROGRAMS.get(program)?);
     // SAFETY: guaranteed by the caller.
     let (kernel, arguments) =
@@ -137,7 +137,7 @@ unsafe fn given(
     }
     let options = machine.launch.clone();
     let work = KernelLaunch::new(&program, kernel, bindings(arguments)?, range, options).timed(true);
-    Ok(Given { machine, work: Arc::new(work) })
+    Ok(CheckedLaunch { machine, work: Arc::new(work) })
 }
 
 /// Enqueues the launch of a kernel: `global` work-items in groups of `local`. Both are arrays of three sizes, with 1 for unused dimensions.
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn aethercl_launch(
 ) -> NetclStatus {
     edge("aethercl_launch", || {
         // SAFETY: guaranteed by this function's caller.
-        let Given { machine, work } =
+        let CheckedLaunch { machine, work } =
             unsafe { given(machine, program, kernel, (arguments, count), (global, local)) }?;
         let keeper = machine.keeper();
         let made = machine.with(|gpu| gpu.launch(queue as usize, work, Some(keeper)))?;
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn aethercl_describe(
     edge("aethercl_describe", || {
         pointers::check_out("descriptor", descriptor)?;
         // SAFETY: guaranteed by this function's caller.
-        let Given { machine, work } =
+        let CheckedLaunch { machine, work } =
             unsafe { given(machine, program, kernel, (arguments, count), (global, local)) }?;
         let at = machine.with(|gpu| Ok(gpu.describe(work)))?;
         // SAFETY: likewise.

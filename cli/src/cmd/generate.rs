@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::loading::ModelArgs;
 use crate::out;
 use crate::sampling::{SamplingArgs, prompt_ids};
-use crate::together::{EngineArgs, Made};
+use crate::together::{EngineArgs, PromptResult};
 use clap::Args as ClapArgs;
 use netcl::device::counted;
 use netcl::llm::LoadedModel;
@@ -185,7 +185,7 @@ fn together(
     Ok(())
 }
 
-fn json_of(args: &Args, model: &LoadedModel, prompt: &str, made: &Made) -> serde_json::Value {
+fn json_of(args: &Args, model: &LoadedModel, prompt: &str, made: &PromptResult) -> serde_json::Value {
     let usage = made.end.as_ref().map(|(_, usage)| *usage).unwrap_or_default();
     let speed = |tokens: usize, time: std::time::Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
     serde_json::json!({

@@ -57,7 +57,7 @@ fn devices(context: &Context) -> Vec<Capabilities> {
 }
 
 /// A model's memory on a device.
-struct Place {
+struct DeviceMemory {
     id: String,
     name: String,
     available: u64,
@@ -67,9 +67,9 @@ struct Place {
     layers: usize,
 }
 
-impl Place {
+impl DeviceMemory {
     fn of(device: &Capabilities, needs: &MemoryPlan, tokens: usize) -> Self {
-        let places = engine::Place::of([device]);
+        let places = engine::DevicePlace::of([device]);
         let fit = Fit::new(needs, &places);
         Self {
             id: device.id.clone(),
@@ -107,7 +107,7 @@ impl Divided {
     fn of(devices: &[Capabilities], needs: &MemoryPlan, tokens: usize) -> Option<Self> {
         let mut here: Vec<&Capabilities> = devices.iter().filter(|device| !device.simulated).collect();
         here.sort_by_key(|device| device.is_cpu());
-        let places = engine::Place::of(here.iter().copied());
+        let places = engine::DevicePlace::of(here.iter().copied());
         let Division { layers, .. } = Fit::new(needs, &places).divide(Some(tokens), None).ok()?;
         let used = here.iter().zip(layers).filter(|(_, layers)| *layers > 0);
         let (ids, layers): (Vec<_>, Vec<_>) =
@@ -135,7 +135,7 @@ struct Info {
     tokenizer: Option<String>,
     template: bool,
     name: Option<String>,
-    places: Vec<Place>,
+    places: Vec<DeviceMemory>,
     divided: Option<Divided>,
 }
 
@@ -161,7 +161,8 @@ impl Info {
             Origin::Gguf(file) => of_gguf(file)?,
             Origin::Folder { folder, .. } => of_folder(&folder.path),
         };
-        let places: Vec<Place> = devices.iter().map(|device| Place::of(device, &needs, tokens)).collect();
+        let places: Vec<DeviceMemory> =
+            devices.iter().map(|device| DeviceMemory::of(device, &needs, tokens)).collect();
         let real = devices.iter().zip(&places).filter(|(device, _)| !device.simulated);
         let divided = match real.clone().any(|(_, place)| place.fits(tokens)) {
             true => None,
@@ -197,7 +198,7 @@ impl Info {
                 json!({ "type": name, "tensors": tensors, "elements": elements, "bytes": bytes })
             })
             .collect();
-        let device = |place: &Place| {
+        let device = |place: &DeviceMemory| {
             json!({
                 "id": place.id, "name": place.name, "memory_available": place.available,
                 "fits": place.fits(self.tokens), "context_that_fits": place.context, "layers_that_fit": place.layers,

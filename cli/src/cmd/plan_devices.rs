@@ -11,7 +11,7 @@ use netcl::dist::Link;
 use netcl::model::layers::Recompute;
 use netcl::prelude::*;
 use netcl::train::config::{DTYPES, TrainConfig, models, storage_type};
-use netcl::train::scaling::{Compute, H200, Machine, Plan, Planned, Strategy};
+use netcl::train::scaling::{Compute, H200, Machine, Plan, RunToPlan, Strategy};
 use netcl_lab::bench;
 use netcl_lab::model_size::ModelSize;
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let model = config.decoder(args.vocab.unwrap_or_else(|| bench::vocabulary(&config)))?;
     let (machine, compute, source) = constants(args, (&config, &model), context)?;
     let link = Link { delay: Duration::from_secs_f64(args.latency.min(1e9) * 1e-6), bytes_per_s: args.link };
-    let run = Planned { model: &model, config: &config, machine, compute, link, overlap: !args.no_overlap };
+    let run = RunToPlan { model: &model, config: &config, machine, compute, link, overlap: !args.no_overlap };
     let devices = args.devices as usize;
     let (best, all) = (run.best(devices)?, run.plans(devices));
     let powers = (0..).map(|i| 1usize << i).take_while(|n| *n <= devices.max(1024));
@@ -183,7 +183,7 @@ fn constants(
         let step = bench::step_seconds(&device, model, config)?;
         let link = Link { delay: Duration::ZERO, bytes_per_s: 1.0 };
         let update =
-            Planned { model, config, machine, compute: Compute::Flops(1.0), link, overlap: false }.update();
+            RunToPlan { model, config, machine, compute: Compute::Flops(1.0), link, overlap: false }.update();
         let update = update.min(step / 2.0);
         let compute = Compute::Measured { rows: config.batch, passes: step - update, update };
         return Ok((machine, compute, format!("steps measured on {}", device.capabilities().id)));
@@ -266,7 +266,7 @@ fn table(plans: &[Plan]) -> String {
 
 fn print(
     args: &Args,
-    (run, source): (&Planned<'_>, &str),
+    (run, source): (&RunToPlan<'_>, &str),
     (best, all, by_number): (&Plan, &[Plan], &[Plan]),
 ) -> Result<()> {
     out::note(&format!(

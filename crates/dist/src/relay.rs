@@ -109,7 +109,7 @@ pub struct SmallTimes {
 }
 
 /// A piece on its way to the host.
-struct Piece {
+struct PieceInFlight {
     x: Tensor,
     /// Start within its vector, in elements.
     begin: usize,
@@ -348,11 +348,11 @@ impl Relay {
 
     /// Enqueues the copy of a piece to the host. Its slot is free: all ranks read its previous content before they reduced the second to last piece
     /// (see `reduce`).
-    fn start(&mut self, x: Tensor, begin: usize) -> Result<Piece> {
+    fn start(&mut self, x: Tensor, begin: usize) -> Result<PieceInFlight> {
         let at = self.slot(self.group.rank(), self.started);
         let there = self.download(&x, 0..x.count(), at)?;
         self.started += 1;
-        Ok(Piece { x, begin, there })
+        Ok(PieceInFlight { x, begin, there })
     }
 
     /// Reduces a vector for which a message takes less time than starting transfers. Waiting on the host takes less time than ordering streams.
@@ -366,7 +366,7 @@ impl Relay {
         self.small.write(x, &data).map(drop)
     }
 
-    fn reduce(&mut self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {
+    fn reduce(&mut self, piece: &PieceInFlight, rooms: &[Tensor]) -> Result<()> {
         let begun = Instant::now();
         self.wait(&piece.there)?;
         let downloaded = begun.elapsed();
@@ -401,7 +401,7 @@ impl Relay {
     }
 
     /// Copies the pieces of all other ranks to this rank's device.
-    fn collect(&self, piece: &Piece, rooms: &[Tensor]) -> Result<Event> {
+    fn collect(&self, piece: &PieceInFlight, rooms: &[Tensor]) -> Result<Event> {
         self.group.barrier()?;
         let own = self.group.rank();
         let mut read = piece.there.clone();

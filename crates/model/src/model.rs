@@ -3,7 +3,7 @@
 //! Trainer, evaluation, checkpoints, generation and benchmarks use only this trait: configuration, parameters by name, logits, loss, FLOPs, tensors
 //! in the layout of Hugging Face's files, and a text that is being continued.
 
-use crate::checkpoint::{Planned, TensorView};
+use crate::checkpoint::{TensorToWrite, TensorView};
 use crate::decoder::{DecoderConfig, FileFacts};
 use crate::layers::Mode;
 use crate::params::Params;
@@ -45,7 +45,7 @@ pub trait Model: Send + Sync {
     }
 
     /// Returns the weights under their names in Hugging Face files. Each is copied to the host when its bytes are requested.
-    fn state(&self) -> Vec<Planned<'static>>;
+    fn state(&self) -> Vec<TensorToWrite<'static>>;
 
     /// Loads weights, by those names.
     ///

@@ -2,7 +2,7 @@
 
 /// A part of an answer, produced while its text is parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum AnswerPart {
     /// Text for the user.
     Content(String),
     /// Reasoning text that precedes the answer.
@@ -42,20 +42,20 @@ pub struct Answer {
 
 impl Answer {
     /// Adds a part.
-    pub fn add(&mut self, part: &Part) {
+    pub fn add(&mut self, part: &AnswerPart) {
         match part {
-            Part::Content(text) => self.content.push_str(text),
-            Part::Reasoning(text) => self.reasoning.push_str(text),
-            Part::CallBegin { name } => {
+            AnswerPart::Content(text) => self.content.push_str(text),
+            AnswerPart::Reasoning(text) => self.reasoning.push_str(text),
+            AnswerPart::CallBegin { name } => {
                 let id = crate::names::name("call_");
                 self.calls.push(Call { id, name: name.clone(), arguments: String::new() });
             }
-            Part::CallArguments(text) => {
+            AnswerPart::CallArguments(text) => {
                 if let Some(call) = self.calls.last_mut() {
                     call.arguments.push_str(text);
                 }
             }
-            Part::CallEnd => {}
+            AnswerPart::CallEnd => {}
         }
     }
 }

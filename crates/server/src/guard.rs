@@ -129,7 +129,7 @@ fn local_name(app: &App, host: &str) -> ApiResult<()> {
 }
 
 /// A body, and the memory that its request may occupy until it is answered.
-pub struct Held {
+pub struct HeldBody {
     /// The bytes of the body.
     pub body: Vec<u8>,
     /// Part of the server's budget, in KiB.
@@ -173,7 +173,7 @@ fn values(body: &[u8]) -> usize {
 /// # Errors
 /// 413 if the body exceeds the limit of bytes or of values, 408 if it takes too long or arrives too slowly, 400 if it is incomplete. 503 if other
 /// requests occupy all memory.
-pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
+pub async fn body(app: &App, request: Request) -> ApiResult<HeldBody> {
     let (most, timeout) = (app.options.max_body, app.options.read_timeout);
     let none = || ApiError::unavailable("The server is stopping", 5);
     let mut held = Arc::clone(&app.memory).try_acquire_many_owned(0).map_err(|_| none())?;
@@ -207,7 +207,7 @@ pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
         return Err(ApiError::many_values(count, MAX_VALUES));
     }
     take(app, &mut held, 2 * body.len() + count * VALUE)?;
-    Ok(Held { body, memory: held })
+    Ok(HeldBody { body, memory: held })
 }
 
 /// Responds to an unknown path.

@@ -1,6 +1,6 @@
 //! Metrics for Prometheus and for the device page.
 
-use crate::piece::{Piece, SequenceEnd};
+use crate::piece::{NewTokens, SequenceEnd};
 use netcl::llm::engine::StepCost;
 use netcl::llm::sampler::Finish;
 use prometheus_client::encoding::text::encode;
@@ -256,7 +256,7 @@ impl Metrics {
 
 impl OfModel {
     /// Counts the tokens of a step for a sequence that was requested at `began` and had its last token at `last`.
-    pub fn count(&self, piece: &Piece, began: Instant, last: &mut Option<Instant>, now: Instant) {
+    pub fn count(&self, piece: &NewTokens, began: Instant, last: &mut Option<Instant>, now: Instant) {
         let tokens = piece.tokens.len();
         self.generated.inc_by(tokens as u64);
         let mut following = tokens;
@@ -296,11 +296,11 @@ mod tests {
         let (model, began) = (metrics.of("a"), Instant::now());
         let token = || crate::piece::Token { id: 1, logprobs: None };
         let mut last = None;
-        let piece = Piece { choice: 0, tokens: vec![token()], text: String::new(), end: None };
+        let piece = NewTokens { choice: 0, tokens: vec![token()], text: String::new(), end: None };
         model.count(&piece, began, &mut last, began + Duration::from_millis(20));
         let usage = Usage { prompt: 7, reused: 4, ..Usage::default() };
         let end = Some(SequenceEnd::Done(Finish::Length, usage));
-        let piece = Piece { choice: 0, tokens: vec![token(), token()], text: String::new(), end };
+        let piece = NewTokens { choice: 0, tokens: vec![token(), token()], text: String::new(), end };
         model.count(&piece, began, &mut last, began + Duration::from_millis(30));
         metrics.request("/v1/models", 200);
         let cost = StepCost { texts: 2, in_turns: false, runs: 9, seconds: 0.25, launches: Some(3) };

@@ -4,12 +4,12 @@ use crate::checker::Checker;
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{Calls, Forms, THINK};
 use crate::metrics::{ModelLoad, OfModel};
-use crate::piece::Piece;
+use crate::piece::NewTokens;
 use crate::profile::{Sampled, Times};
 use crate::reader::Reader;
 use crate::schemas::Schemas;
 use crate::tools::Tools;
-use crate::worker::{Asked, Command, Status, Ticket, Worker};
+use crate::worker::{Command, PromptRequest, Status, Ticket, Worker};
 use netcl::device::{Device, Error, Result, guarded};
 use netcl::llm::engine::{EngineOptions, Job, Options, Prompts, Talk};
 use netcl::llm::sampler::Sampling;
@@ -130,7 +130,7 @@ pub struct Loaded {
 /// A request that is being answered. Dropping it frees its resources.
 pub struct Running {
     /// Receives pieces of its sequences.
-    pub pieces: mpsc::Receiver<Piece>,
+    pub pieces: mpsc::Receiver<NewTokens>,
     /// Number of sequences that have not ended.
     pub choices: usize,
     /// Total tokens after all sequences have ended: of prompts, of those from the cache, and generated.
@@ -336,7 +336,8 @@ impl Loaded {
         let all = jobs.len() * choices;
         for (at, job) in jobs.into_iter().enumerate() {
             let Some(places) = places.split(choices) else { return Err(lost()) };
-            let asked = Asked { ticket, job, choices, first: at * choices, tell: tell.clone(), places };
+            let asked =
+                PromptRequest { ticket, job, choices, first: at * choices, tell: tell.clone(), places };
             self.commands.send(Command::Generate(Box::new(asked))).map_err(|_| lost())?;
         }
         Ok(Running {

@@ -15,7 +15,7 @@ pub struct Token {
 
 /// New tokens of a sequence after a step.
 #[derive(Debug)]
-pub struct Piece {
+pub struct NewTokens {
     /// Index of the sequence in the request.
     pub choice: usize,
     /// New tokens.

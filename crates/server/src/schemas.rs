@@ -20,11 +20,11 @@ pub struct Schemas {
     tokenizer: Arc<Tokenizer>,
     checker: Option<Checker>,
     grammars: OnceLock<netcl::device::Result<Grammars>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedGrammar>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedGrammar {
     /// Least recently used first.
     grammars: VecDeque<Entry>,
     /// Hashes of rejected sources, each with the error.
@@ -44,7 +44,7 @@ impl Entry {
     }
 }
 
-impl Kept {
+impl CachedGrammar {
     /// Finds a cached grammar and marks it as the most recently used.
     fn find(&mut self, source: &str) -> Option<Grammar> {
         // Generated text has driven their automata to the limit, so no other sequence can use them.

@@ -57,7 +57,7 @@ impl Seats {
     }
 
     /// Adds an accepted connection.
-    pub fn take(&self, number: u64) -> Taken {
+    pub fn take(&self, number: u64) -> OpenConnection {
         let idle_since = AtomicU64::new(self.now());
         let seat = Arc::new(Seat {
             number,
@@ -68,7 +68,7 @@ impl Seats {
             seats: self.clone(),
         });
         self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&seat));
-        Taken(seat)
+        OpenConnection(seat)
     }
 
     /// Closes the connection that has been idle longest, or else the one that has been sending a body longest. Returns false if all connections are
@@ -85,9 +85,9 @@ impl Seats {
 }
 
 /// An open connection; dropping it closes it.
-pub struct Taken(Arc<Seat>);
+pub struct OpenConnection(Arc<Seat>);
 
-impl Taken {
+impl OpenConnection {
     /// Returns the connection, for its requests.
     pub fn seat(&self) -> Arc<Seat> {
         Arc::clone(&self.0)
@@ -99,7 +99,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         let mut all = self.0.seats.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.0.number);

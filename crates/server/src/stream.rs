@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Running;
-use crate::piece::{Piece, SequenceEnd};
+use crate::piece::{NewTokens, SequenceEnd};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -65,7 +65,7 @@ pub trait Wire: Send + 'static {
     /// Returns the events before the first piece.
     fn begin(&mut self) -> Vec<Event>;
     /// Returns the events of a piece.
-    fn piece(&mut self, piece: &Piece) -> Vec<Event>;
+    fn piece(&mut self, piece: &NewTokens) -> Vec<Event>;
     /// Returns the events after the last piece.
     fn end(&mut self, usage: &Totals) -> Vec<Event>;
     /// Returns the events of an error in the middle.
@@ -151,7 +151,11 @@ fn gone() -> ApiError {
 ///
 /// # Errors
 /// The error of the first sequence that failed.
-pub async fn collect(mut running: Running, choices: usize, mut each: impl FnMut(Piece)) -> ApiResult<Totals> {
+pub async fn collect(
+    mut running: Running,
+    choices: usize,
+    mut each: impl FnMut(NewTokens),
+) -> ApiResult<Totals> {
     let mut totals = Totals::default();
     let mut left = running.choices;
     while left > 0 {
@@ -190,7 +194,7 @@ impl<W: Wire> Streaming<W> {
         }
     }
 
-    fn piece(&mut self, piece: &Piece) {
+    fn piece(&mut self, piece: &NewTokens) {
         let failed = match &piece.end {
             Some(SequenceEnd::Failed(error)) => Some(ApiError::of_text(error)),
             Some(SequenceEnd::Done(_, usage)) => {

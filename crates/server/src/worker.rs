@@ -2,7 +2,7 @@
 //! Without work it waits for a command; it never waits for a reader.
 
 use crate::metrics::OfModel;
-use crate::piece::{Piece, SequenceEnd, Token};
+use crate::piece::{NewTokens, SequenceEnd, Token};
 use crate::profile::{Kernels, Sampled};
 use netcl::device::{Error, ErrorKind, Result, guarded};
 use netcl::llm::LoadedModel;
@@ -30,7 +30,7 @@ pub struct Ticket(pub u64);
 /// A command to a worker.
 pub enum Command {
     /// Continues a prompt in one or more sequences.
-    Generate(Box<Asked>),
+    Generate(Box<PromptRequest>),
     /// Cancels everything with this ticket.
     Cancel(Ticket),
     /// Computes the means of the last hidden states of texts.
@@ -43,7 +43,7 @@ pub enum Command {
 }
 
 /// A prompt, and the receiver of its sequences.
-pub struct Asked {
+pub struct PromptRequest {
     /// The HTTP request that it belongs to.
     pub ticket: Ticket,
     /// The prompt and its generation parameters.
@@ -53,7 +53,7 @@ pub struct Asked {
     /// Index of the first sequence.
     pub first: usize,
     /// Sender for all sequences. Its capacity is the whole answer, so that a slow reader delays no one.
-    pub tell: mpsc::Sender<Piece>,
+    pub tell: mpsc::Sender<NewTokens>,
     /// One permit per sequence.
     pub places: OwnedSemaphorePermit,
 }
@@ -96,7 +96,7 @@ impl Drop for Alive {
 struct Listener {
     ticket: Ticket,
     choice: usize,
-    tell: mpsc::Sender<Piece>,
+    tell: mpsc::Sender<NewTokens>,
     /// Released when the sequence has ended.
     _place: OwnedSemaphorePermit,
     began: Instant,
@@ -217,8 +217,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn add(&mut self, engine: &mut Engine<'a>, asked: Asked) {
-        let Asked { ticket, job, choices, first, tell, mut places } = asked;
+    fn add(&mut self, engine: &mut Engine<'a>, asked: PromptRequest) {
+        let PromptRequest { ticket, job, choices, first, tell, mut places } = asked;
         if tell.is_closed() {
             return;
         }
@@ -236,7 +236,7 @@ impl<'a> Worker<'a> {
                 drop(places);
                 for choice in first..first + choices {
                     let end = Some(SequenceEnd::Failed(error.clone()));
-                    drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
+                    drop(tell.try_send(NewTokens { choice, tokens: Vec::new(), text: String::new(), end }));
                 }
             }
         }
@@ -265,7 +265,7 @@ impl<'a> Worker<'a> {
             let Some(listener) = self.listeners.get(&id) else { continue };
             let piece = pieces.entry(id).or_insert_with(|| {
                 order.push(id);
-                Piece { choice: listener.choice, tokens: Vec::new(), text: String::new(), end: None }
+                NewTokens { choice: listener.choice, tokens: Vec::new(), text: String::new(), end: None }
             });
             match event {
                 Event::Token { token, text, logprobs, .. } => {
@@ -310,7 +310,7 @@ impl<'a> Worker<'a> {
             self.metrics.errors.inc();
             drop(place);
             let end = Some(SequenceEnd::Failed(error.clone()));
-            drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
+            drop(tell.try_send(NewTokens { choice, tokens: Vec::new(), text: String::new(), end }));
         }
     }
 

@@ -7,7 +7,7 @@
 //! If an input or result that a backward reads was overwritten after the forward, the backward is an error, as in PyTorch
 //! (`tensor/saved.rs`). A gradient that a leaf collects owns its memory (`tape/collect.rs`).
 
-use crate::tensor::autograd::{Autograd, BackwardFn, Body, Done, TapeNode};
+use crate::tensor::autograd::{Autograd, BackwardFn, Body, CompletedOp, TapeNode};
 use crate::tensor::saved::{SavedVersions, ShapeAndType, described};
 use crate::{Error, Result, Tensor};
 use netcl_device::deferred::Promise;
@@ -192,7 +192,9 @@ fn fill(
     let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
     *node.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(Body { inputs, backward, saved });
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    node.done.set(Done { number, results }).map_err(|_| Error::internal(format!("{} ran twice", node.op)))
+    node.done
+        .set(CompletedOp { number, results })
+        .map_err(|_| Error::internal(format!("{} ran twice", node.op)))
 }
 
 /// Returns `y` as result `slot` of a node.

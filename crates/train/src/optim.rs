@@ -23,7 +23,7 @@ mod parts;
 
 pub use parts::{ParameterPart, StatePart};
 
-use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
+use netcl_model::checkpoint::{Bytes, FileDtype, TensorData, TensorToWrite};
 pub use netcl_tensor::ops::optimizer::{
     Adam, AdamW, Hyper, KINDS, Lion, LossScale, OptimizerKind, Report, Rule, Sgd, StepInfo, UpdateStep,
 };
@@ -233,21 +233,21 @@ impl Optimizer {
     /// Returns the state that, with the weights, allows a bit-exact continuation: `step`, the moments (`….exp_avg`, `….exp_avg_sq`,
     /// `….momentum_buffer`) and master weights (`….master`) of each parameter, and the loss scale.
     pub fn state_dict(&self) -> Result<Vec<TensorData>> {
-        self.planned_state()?.iter().map(Planned::take).collect()
+        self.planned_state()?.iter().map(TensorToWrite::take).collect()
     }
 
     /// Returns the same; moments and master weights are copied to the host when their bytes are requested.
     ///
     /// # Errors
     /// Those of the device; `Unsupported` if it has the state of some parts only.
-    pub fn planned_state(&self) -> Result<Vec<Planned<'static>>> {
+    pub fn planned_state(&self) -> Result<Vec<TensorToWrite<'static>>> {
         if self.parts.is_some() {
             return Err(Error::unsupported("optimizer: the state of other parts is on other ranks"));
         }
         let mut all = self.planned_counters()?;
         for StatePart { name, shape, tensor, .. } in self.state_parts()? {
             let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
-            all.push(Planned { name, dtype: FileDtype::F32, shape, bytes });
+            all.push(TensorToWrite { name, dtype: FileDtype::F32, shape, bytes });
         }
         Ok(all)
     }
@@ -256,9 +256,9 @@ impl Optimizer {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn planned_counters(&self) -> Result<Vec<Planned<'static>>> {
+    pub fn planned_counters(&self) -> Result<Vec<TensorToWrite<'static>>> {
         let counters = self.update.counters()?;
-        let number = |name: &str, dtype: FileDtype, bytes: Vec<u8>| Planned {
+        let number = |name: &str, dtype: FileDtype, bytes: Vec<u8>| TensorToWrite {
             name: name.into(),
             dtype,
             shape: Vec::new(),

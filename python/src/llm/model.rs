@@ -1,6 +1,6 @@
 //! The Python class of a language model: its properties, and requests to its thread.
 
-use super::sampling::{Asked, role, stop_texts};
+use super::sampling::{RequestedSampling, role, stop_texts};
 use super::stream::{Message, PyStream, next_message};
 use super::worker::{Listener, Opening, Task, Worker, serve};
 use crate::convert::{DTypeLike, dtype_name};
@@ -261,7 +261,7 @@ impl PyModel {
         parallel: usize,
         sampling: &Bound<'_, PyDict>,
     ) -> PyResult<PyStream> {
-        let (stop, asked) = (stop_texts(stop)?, Asked::new(sampling)?);
+        let (stop, asked) = (stop_texts(stop)?, RequestedSampling::new(sampling)?);
         self.stream(py, prompts.len(), move |worker, listener| {
             let model = worker.model;
             let sampler = asked.sampler(model.sampling(), model.tokenizer()?)?;
@@ -290,7 +290,7 @@ impl PyModel {
         ignore_eos: bool,
         sampling: &Bound<'_, PyDict>,
     ) -> PyResult<PyStream> {
-        let (stop, asked) = (stop_texts(stop)?, Asked::new(sampling)?);
+        let (stop, asked) = (stop_texts(stop)?, RequestedSampling::new(sampling)?);
         self.stream(py, 1, move |worker, listener| {
             let model = worker.model;
             let sampler = asked.sampler(model.sampling(), model.tokenizer()?)?;

@@ -17,7 +17,7 @@ enum Following {
 }
 
 /// Requested settings, to be applied over the settings from the model's files.
-pub struct Asked {
+pub struct RequestedSampling {
     changes: Vec<Change>,
     bound: Following,
 }
@@ -138,7 +138,7 @@ fn schema(value: &Bound<'_, PyAny>) -> PyResult<serde_json::Value> {
         .map_err(|e| PyTypeError::new_err(format!("the JSON schema is not valid JSON: {e}")))
 }
 
-impl Asked {
+impl RequestedSampling {
     /// Parses keyword arguments. `None` means that an argument was not given.
     pub fn new(given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut asked = Self { changes: Vec::new(), bound: Following::Nothing };

@@ -14,7 +14,7 @@ const SIGNALS: Duration = Duration::from_millis(50);
 
 /// A generated text.
 #[derive(Clone, Debug, Default)]
-pub struct Made {
+pub struct GeneratedText {
     pub text: String,
     pub tokens: Vec<u32>,
     pub finish: &'static str,
@@ -32,7 +32,7 @@ pub enum Message {
     /// Progress of loading: parameter, device, elements loaded, all elements.
     Loading(String, String, u64, u64),
     /// The n-th prompt is complete.
-    Done(usize, Made),
+    Done(usize, GeneratedText),
     /// The request failed.
     Failed(Error),
 }
@@ -62,7 +62,7 @@ pub fn next_message(
 pub struct PyStream {
     receiver: Mutex<Receiver<Message>>,
     stop: Arc<AtomicBool>,
-    made: Mutex<Vec<Option<Made>>>,
+    made: Mutex<Vec<Option<GeneratedText>>>,
 }
 
 impl PyStream {
@@ -105,7 +105,7 @@ impl PyStream {
     /// Returns the generated texts, with `None` for those that are not complete.
     fn results<'py>(&self, py: Python<'py>) -> PyResult<Vec<Option<Bound<'py, PyDict>>>> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = |made: &Made| {
+        let one = |made: &GeneratedText| {
             let out = PyDict::new(py);
             out.set_item("text", &made.text)?;
             out.set_item("tokens", &made.tokens)?;

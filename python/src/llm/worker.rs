@@ -1,6 +1,6 @@
 //! The thread that owns a model. Sequences borrow the model, so it must not move.
 
-use super::stream::{Made, Message};
+use super::stream::{GeneratedText, Message};
 use crate::edge::guarded;
 use netcl::device::ErrorKind;
 use netcl::llm::LoadedModel;
@@ -55,7 +55,7 @@ impl Listener {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
-    fn done(&self, at: usize, made: Made) {
+    fn done(&self, at: usize, made: GeneratedText) {
         drop(self.tell.send(Message::Done(at, made)));
     }
     /// Runs `work` and reports its error.
@@ -97,8 +97,8 @@ pub fn serve(opening: Opening, listener: Listener, tasks: Receiver<Task>, ready:
     tasks.into_iter().for_each(|task| task(&mut worker));
 }
 
-fn made(g: Generated) -> Made {
-    Made {
+fn made(g: Generated) -> GeneratedText {
+    GeneratedText {
         finish: g.finish.name(),
         prompt_tokens: g.prompt,
         reused_tokens: g.prompt - g.read,
@@ -178,7 +178,7 @@ impl<'m> Worker<'m> {
             }
             engine => engine?,
         };
-        let mut texts = vec![Made::default(); jobs.len()];
+        let mut texts = vec![GeneratedText::default(); jobs.len()];
         let ids = jobs.into_iter().map(|job| engine.add(job)).collect::<Result<Vec<RequestId>>>()?;
         let at = |id: RequestId| ids.iter().position(|own| *own == id).unwrap_or(0);
         while !engine.is_idle() {

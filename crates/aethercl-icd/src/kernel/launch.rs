@@ -55,7 +55,7 @@ pub fn enqueue_nd_range_kernel(
 }
 
 /// An argument of a launch.
-enum Given {
+enum LaunchArgument {
     Mem(Option<Arc<Mem>>),
     Local(usize),
     Sampler(Sampler),
@@ -63,15 +63,15 @@ enum Given {
 }
 
 /// Copies the current arguments. The command keeps buffers and images alive until it has finished.
-fn given(queue: &Queue, kernel: &Kernel) -> Result<Vec<Given>> {
+fn given(queue: &Queue, kernel: &Kernel) -> Result<Vec<LaunchArgument>> {
     let values = kernel.values();
     let one = |(i, value): (usize, &Option<Value>)| match value {
-        Some(Value::Bytes(bytes)) => Ok(Given::Bytes(bytes.clone())),
-        Some(Value::Local(bytes)) => Ok(Given::Local(*bytes)),
-        Some(Value::Sampler(sampler)) => Ok(Given::Sampler(*sampler)),
-        Some(Value::Mem(None)) => Ok(Given::Mem(None)),
+        Some(Value::Bytes(bytes)) => Ok(LaunchArgument::Bytes(bytes.clone())),
+        Some(Value::Local(bytes)) => Ok(LaunchArgument::Local(*bytes)),
+        Some(Value::Sampler(sampler)) => Ok(LaunchArgument::Sampler(*sampler)),
+        Some(Value::Mem(None)) => Ok(LaunchArgument::Mem(None)),
         Some(Value::Mem(Some(mem))) => {
-            mem.upgrade().map(|mem| Given::Mem(Some(mem))).ok_or((i, "was released"))
+            mem.upgrade().map(|mem| LaunchArgument::Mem(Some(mem))).ok_or((i, "was released"))
         }
         None => Err((i, "was never set")),
     };
@@ -149,18 +149,18 @@ fn run(
     queue: &Arc<Queue>,
     kernel: &Arc<Kernel>,
     program: &Arc<aethercl::Program>,
-    values: &[Given],
+    values: &[LaunchArgument],
     range: NdRange,
 ) -> Result<Times> {
     let device = &queue.device;
     let mut bindings = Vec::with_capacity(values.len());
     for (value, arg) in values.iter().zip(&kernel.info.args) {
         bindings.push(match value {
-            Given::Bytes(bytes) => Binding::Scalar(bytes.clone()),
-            Given::Local(bytes) => Binding::Local(*bytes),
-            Given::Sampler(sampler) => Binding::Sampler(*sampler),
-            Given::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
-            Given::Mem(Some(mem)) => {
+            LaunchArgument::Bytes(bytes) => Binding::Scalar(bytes.clone()),
+            LaunchArgument::Local(bytes) => Binding::Local(*bytes),
+            LaunchArgument::Sampler(sampler) => Binding::Sampler(*sampler),
+            LaunchArgument::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
+            LaunchArgument::Mem(Some(mem)) => {
                 // Real devices do not enforce read-only flags and programs rely on that, so only the `contract` check enforces them.
                 let promised = mem.flags & cl::MEM_READ_ONLY != 0
                     || matches!(

@@ -21,7 +21,7 @@ use crate::quick::QuickMap;
 use crate::timeline::{Start, Timeline};
 use crate::{Capabilities, Debug, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use buffer::Serial;
-use record::{Argument, Command, Place, Recorded, Recorder, Taken};
+use record::{AllocatedMemory, Argument, Command, MemorySource, Recorded, Recorder};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -145,7 +145,8 @@ impl Device {
         check_size(bytes)?;
         self.check_deferred()?;
         let tag = self.current_tag();
-        let Some(Taken { serial, place }) = self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
+        let Some(AllocatedMemory { serial, place }) =
+            self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
         else {
             // Commands in another queue may still use the memory in the pool.
             if self.queue() != QueueKind::Compute {
@@ -156,13 +157,15 @@ impl Device {
             return self.watched(buffer);
         };
         let block = match place {
-            Place::At(chunk, offset) => (self.part(&chunk, offset, bytes)?, Some(chunk)),
-            Place::Again(block) => {
+            MemorySource::At(chunk, offset) => (self.part(&chunk, offset, bytes)?, Some(chunk)),
+            MemorySource::Again(block) => {
                 self.0.pool.take_again(&block, tag);
                 (block, None)
             }
-            Place::Nowhere => (nowhere(serial, bytes), None),
-            Place::Pool | Place::Unplanned => (self.0.pool.take(self.driver(), bytes, tag)?, None),
+            MemorySource::Nowhere => (nowhere(serial, bytes), None),
+            MemorySource::Pool | MemorySource::Unplanned => {
+                (self.0.pool.take(self.driver(), bytes, tag)?, None)
+            }
         };
         let buffer = Buffer::new(self.clone(), block, bytes, tag, Some(serial));
         self.0.recorder.made(&buffer);

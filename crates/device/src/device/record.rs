@@ -195,7 +195,7 @@ pub struct Recording {
     /// Bytes of earlier memory that commands read; each buffer or window counts once.
     pub read: u64,
     /// Memory that captured commands use. It stays reserved for the capture.
-    pub held: Held,
+    pub held: CaptureMemory,
     /// Launches with a [`Device::describe_launch`] description: command index and description.
     pub described: Vec<(usize, String)>,
     /// Buffers of a dry run.
@@ -210,13 +210,13 @@ impl Recording {
 }
 
 /// Memory that belongs to a capture. Dropping it returns the memory.
-pub struct Held {
+pub struct CaptureMemory {
     device: Device,
     blocks: Vec<Block>,
     _buffers: Vec<Buffer>,
 }
 
-impl Held {
+impl CaptureMemory {
     /// Returns the bytes of blocks that only the capture uses.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().map(|b| b.bytes).sum()
@@ -226,7 +226,7 @@ impl Held {
 /// Statistics tag of memory that a capture holds.
 const TAG: &str = "graph";
 
-impl Drop for Held {
+impl Drop for CaptureMemory {
     fn drop(&mut self) {
         for block in self.blocks.drain(..) {
             self.device.pool().give_back(block, TAG);
@@ -369,31 +369,34 @@ impl Recorder {
     }
 
     /// Allocates a buffer of the recording: returns its number, and memory if the recording provides it. Returns `Err` if the plan does not match.
-    pub fn allocate(&self, bytes: usize, class: usize, tag: &'static str) -> Result<Option<Taken>> {
+    pub fn allocate(&self, bytes: usize, class: usize, tag: &'static str) -> Result<Option<AllocatedMemory>> {
         let taken = self.here(|s| {
             let index = s.allocations.len();
             let place = s.place;
             s.allocations.push(Allocation { bytes, tag, place, survives: true });
             let place = match &s.mode {
-                Mode::Watch => Place::Pool,
-                Mode::DryRun => Place::Nowhere,
+                Mode::Watch => MemorySource::Pool,
+                Mode::DryRun => MemorySource::Nowhere,
                 Mode::Capture(None) => {
-                    s.free.get_mut(&class).and_then(Vec::pop).map_or(Place::Pool, Place::Again)
+                    s.free.get_mut(&class).and_then(Vec::pop).map_or(MemorySource::Pool, MemorySource::Again)
                 }
                 Mode::Capture(Some(plan)) => match plan.places.get(index) {
-                    Some((chunk, offset, planned)) if *planned == bytes => {
-                        plan.chunks.get(*chunk).map_or(Place::Unplanned, |b| Place::At(b.clone(), *offset))
-                    }
-                    _ => Place::Unplanned,
+                    Some((chunk, offset, planned)) if *planned == bytes => plan
+                        .chunks
+                        .get(*chunk)
+                        .map_or(MemorySource::Unplanned, |b| MemorySource::At(b.clone(), *offset)),
+                    _ => MemorySource::Unplanned,
                 },
             };
-            Taken { serial: (s.number, index), place }
+            AllocatedMemory { serial: (s.number, index), place }
         });
         match taken {
-            Some(Taken { place: Place::Unplanned, serial }) => Err(Error::unsupported(format!(
-                "capture: allocation {} of {bytes} bytes differs from that of the planned step",
-                serial.1
-            ))),
+            Some(AllocatedMemory { place: MemorySource::Unplanned, serial }) => {
+                Err(Error::unsupported(format!(
+                    "capture: allocation {} of {bytes} bytes differs from that of the planned step",
+                    serial.1
+                )))
+            }
             taken => Ok(taken),
         }
     }
@@ -431,12 +434,12 @@ impl Recorder {
 }
 
 /// Memory that an allocation of a recording receives.
-pub(crate) struct Taken {
+pub(crate) struct AllocatedMemory {
     pub serial: Serial,
-    pub place: Place,
+    pub place: MemorySource,
 }
 
-pub(crate) enum Place {
+pub(crate) enum MemorySource {
     /// Memory from the pool.
     Pool,
     /// A block that the capture used before.
@@ -494,7 +497,7 @@ impl Device {
             Mode::DryRun => (buffers.into_values().collect(), Vec::new()),
             _ => (Vec::new(), buffers.into_values().filter_map(|weak| weak.upgrade()).collect()),
         };
-        let held = Held { device: self.clone(), blocks, _buffers: captured };
+        let held = CaptureMemory { device: self.clone(), blocks, _buffers: captured };
         Ok(Recording { commands, allocations, read, held, described, buffers: dry })
     }
 

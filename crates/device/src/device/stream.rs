@@ -24,19 +24,19 @@ pub(super) struct Streams(Mutex<Vec<Arc<Queue>>>);
 
 struct Queue {
     kind: QueueKind,
-    kept: Mutex<Kept>,
+    kept: Mutex<UnorderedMemory>,
 }
 
 /// Memory touched by a stream that the device's own queue is not ordered after.
 #[derive(Default)]
-struct Kept {
+struct UnorderedMemory {
     /// Memory touched up to each event, oldest event first. Each entry contains only memory that no earlier entry has.
     before: Vec<(Event, HashMap<u64, Buffer>)>,
     /// Memory touched since the last event.
     since: HashMap<u64, Buffer>,
 }
 
-impl Kept {
+impl UnorderedMemory {
     /// Removes and returns the memory touched before `event`, if it is an event of this stream.
     fn until(&mut self, event: &Event) -> Vec<(Event, HashMap<u64, Buffer>)> {
         let at = self.before.iter().position(|(own, _)| own.same(event));
@@ -51,7 +51,7 @@ impl Kept {
 }
 
 impl Queue {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, UnorderedMemory> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

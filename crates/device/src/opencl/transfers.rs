@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A transfer whose times have not been read: kind, queue, bytes, event.
-type Seen = (TransferKind, QueueKind, u64, Event);
+type PendingTransfer = (TransferKind, QueueKind, u64, Event);
 
 /// Maximum number of kept transfers: a profile that is never stopped must not exhaust memory.
 const MAX_TRANSFERS: usize = 1 << 20;
@@ -14,7 +14,7 @@ const MAX_TRANSFERS: usize = 1 << 20;
 #[derive(Default)]
 pub(super) struct Transfers {
     on: AtomicBool,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<PendingTransfer>>,
 }
 
 impl Transfers {
@@ -23,7 +23,7 @@ impl Transfers {
     }
 
     /// Starts or stops recording, and returns the transfers recorded so far.
-    pub fn switch(&self, on: bool) -> Vec<Seen> {
+    pub fn switch(&self, on: bool) -> Vec<PendingTransfer> {
         self.on.store(on, Ordering::Relaxed);
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -68,7 +68,7 @@ impl Model {
 
     /// Returns the values as a list, each with its origin.
     pub fn known(&'static self, device: &Device) -> Values {
-        let known = device.extension(|_| Known::default());
+        let known = device.extension(|_| ModelConstants::default());
         let found = known.0.read().unwrap_or_else(PoisonError::into_inner).get(self.name).cloned();
         if let Some(found) = found {
             return found;
@@ -87,7 +87,7 @@ impl Model {
 
     /// Replaces the values in memory for estimates on this device, for fitting. Nothing is stored.
     pub fn assume(&'static self, device: &Device, values: &[f64]) {
-        let known = device.extension(|_| Known::default());
+        let known = device.extension(|_| ModelConstants::default());
         let values: Arc<[f64]> = values.into();
         let origins = vec![Origin::Tuned; values.len()].into();
         known.0.write().unwrap_or_else(PoisonError::into_inner).insert(self.name, (values, origins));
@@ -99,7 +99,7 @@ type Values = (Arc<[f64]>, Arc<[Origin]>);
 
 /// Constants in use on a device, by the model's name.
 #[derive(Default)]
-struct Known(RwLock<HashMap<&'static str, Values>>);
+struct ModelConstants(RwLock<HashMap<&'static str, Values>>);
 
 /// The measured times of one problem, for fitting.
 pub struct Observation<'a> {

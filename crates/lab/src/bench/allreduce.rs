@@ -100,7 +100,7 @@ struct Way {
 }
 
 /// The measurements of one rank.
-struct Measured {
+struct RankTimes {
     lines: Vec<Line>,
     ways: Vec<Way>,
 }
@@ -132,7 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     lines.first().map_or_else(|| Err(Error::internal("no ranks")), |all| show(args, &about, all))
 }
 
-fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<Measured> {
+fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<RankTimes> {
     let device = group.all_succeed(device.map(|name| context.open_device(name)).transpose())?;
     let relay = |device: Device| Ok((device.clone(), Relay::new(group, &device, RelaySettings::default())?));
     let mut device = device.map(relay).transpose()?;
@@ -173,7 +173,7 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
         us: way.time.as_secs_f64() * 1e6,
         used: way.used,
     };
-    Ok(Measured { lines, ways: ways.map(way).collect() })
+    Ok(RankTimes { lines, ways: ways.map(way).collect() })
 }
 
 /// Sums `x` over all ranks and waits until the sums are on the device; adds the parts of the time of a small vector to `rounds`.
@@ -234,7 +234,7 @@ fn timed(args: &Args, group: &Group, mut f: impl FnMut() -> Result<()>) -> Resul
 fn show(
     args: &Args,
     (ranks, transport): &(usize, String),
-    Measured { lines, ways }: &Measured,
+    RankTimes { lines, ways }: &RankTimes,
 ) -> Result<()> {
     if args.json {
         lines.iter().try_for_each(out::json)?;

@@ -2,7 +2,7 @@
 //! empty context (tg128), for one text and for several texts in a batch.
 
 use super::line::Printer;
-use super::llama_bench::{self, Asked, Speed};
+use super::llama_bench::{self, RequestedMeasurement, Speed};
 use super::measure::median;
 use super::profile::{Profile, file_of};
 use super::side_by_side::SideBySide;
@@ -15,7 +15,7 @@ use netcl::device::human;
 use netcl::kernel::ceiling::Ceilings;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{CHUNK, Options};
-use netcl::llm::model::{Known, Mix, RandomModel};
+use netcl::llm::model::{Mix, Preset, RandomModel};
 use netcl::model::decoder::{Batch, DecoderConfig};
 use netcl::model::model::Model as _;
 use netcl::prelude::*;
@@ -178,7 +178,7 @@ fn shape_of(name: &str, args: &Args) -> Result<DecoderConfig> {
             let preset = TrainConfig::preset(name)?;
             preset.decoder(super::train::vocabulary(&preset))?
         }
-        false => Known::config(name)?,
+        false => Preset::config(name)?,
     };
     Ok(DecoderConfig { context: args.prompt.max(args.tokens).max(CHECKED), ..config })
 }
@@ -254,7 +254,7 @@ impl Case {
 }
 
 /// Timed runs of a test.
-struct Measured {
+struct TimedRuns {
     /// `pp` or `tg`.
     test: &'static str,
     tokens: usize,
@@ -268,7 +268,7 @@ struct Measured {
     memory_peak: usize,
 }
 
-impl Measured {
+impl TimedRuns {
     fn all(&self) -> f64 {
         (self.tokens * self.batch) as f64
     }
@@ -306,7 +306,7 @@ impl Bench<'_> {
         }
         let speeds = match peer {
             Some((program, file)) => {
-                let asked = Asked {
+                let asked = RequestedMeasurement {
                     model: &file,
                     prompt,
                     tokens,
@@ -416,7 +416,7 @@ impl Bench<'_> {
         )
     }
 
-    fn prompt(&self, case: &Case, tokens: usize) -> Result<Measured> {
+    fn prompt(&self, case: &Case, tokens: usize) -> Result<TimedRuns> {
         let decoder = case.model.decoder();
         let texts = std::cell::RefCell::new(decoder.batch(1, tokens)?);
         let chunks = self.chunks(case, tokens)?;
@@ -426,7 +426,7 @@ impl Bench<'_> {
             chunks.iter().try_for_each(|chunk| texts.read(chunk).map(drop))
         };
         let seconds = self.times(&mut || read(), &mut || read())?;
-        Ok(Measured {
+        Ok(TimedRuns {
             test: "pp",
             tokens,
             batch: 1,
@@ -439,7 +439,7 @@ impl Bench<'_> {
         })
     }
 
-    fn tokens(&self, case: &Case, tokens: usize, batch: usize) -> Result<Measured> {
+    fn tokens(&self, case: &Case, tokens: usize, batch: usize) -> Result<TimedRuns> {
         let decoder = case.model.decoder();
         let texts = std::cell::RefCell::new(Texts::new(case, batch, tokens, self.args.feed)?);
         let seconds = self
@@ -447,7 +447,7 @@ impl Bench<'_> {
                 texts.borrow_mut().run(case, tokens, None)
             })?;
         let config = decoder.config();
-        Ok(Measured {
+        Ok(TimedRuns {
             test: "tg",
             tokens,
             batch,
@@ -459,7 +459,7 @@ impl Bench<'_> {
         })
     }
 
-    fn line(&mut self, case: &Case, m: &Measured, peers: &[Speed]) -> Result<()> {
+    fn line(&mut self, case: &Case, m: &TimedRuns, peers: &[Speed]) -> Result<()> {
         let [speed, slowest, fastest] = m.speeds();
         let us = 1e6 * m.batch as f64 / speed;
         // For a prompt, once per chunk.
@@ -612,7 +612,7 @@ mod tests {
 
     #[test]
     fn speeds_are_of_the_median_run() {
-        let m = Measured {
+        let m = TimedRuns {
             test: "tg",
             tokens: 128,
             batch: 2,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The requested measurement.
-pub struct Asked<'a> {
+pub struct RequestedMeasurement<'a> {
     pub model: &'a Path,
     pub prompt: usize,
     pub tokens: usize,
@@ -28,7 +28,7 @@ pub struct Speed {
 ///
 /// # Errors
 /// `Unsupported` if a program does not start, fails or prints nothing, with the end of its output.
-pub fn run(path: &Path, asked: &Asked<'_>) -> Result<Vec<Speed>> {
+pub fn run(path: &Path, asked: &RequestedMeasurement<'_>) -> Result<Vec<Speed>> {
     let number = |n: usize| n.to_string();
     let mut command = Command::new(path);
     command.arg("-m").arg(asked.model).args(["-ngl", "99", "-o", "jsonl"]);
@@ -117,7 +117,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("netcl-llama-bench-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("llama-bench");
-        let asked = Asked {
+        let asked = RequestedMeasurement {
             model: Path::new("m.gguf"),
             prompt: 4,
             tokens: 2,

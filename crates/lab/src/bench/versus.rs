@@ -46,13 +46,13 @@ fn jobs(t: usize, [n, c, side]: [usize; 3]) -> Vec<Job> {
 }
 
 /// A device's times for a job in milliseconds, and its result.
-struct Measured {
+struct DeviceTimes {
     alone: f64,
     with_transfers: f64,
     result: Vec<f32>,
 }
 
-fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<Measured> {
+fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<DeviceTimes> {
     let mut from = Generator::new(7);
     let make = |shape: &Vec<usize>| {
         Tensor::from_f32(device, shape.clone(), &from.normal(shape.iter().product(), 0.0, 1.0), dtype)
@@ -66,7 +66,7 @@ fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<
         no_grad(|| (job.run)(&inputs))?.to_bytes().map(drop)
     };
     let with_transfers = rounds.measure(device, &mut both, None, None)?.median_ms;
-    Ok(Measured { alone: alone.median_ms, with_transfers, result })
+    Ok(DeviceTimes { alone: alone.median_ms, with_transfers, result })
 }
 
 /// Minimum number of rounds for medians, of three samples each.
@@ -103,8 +103,8 @@ fn table([ours, theirs]: &[String; 2]) -> Table {
 struct Row<'a> {
     job: &'a Job,
     size: &'a str,
-    ours: Measured,
-    theirs: Measured,
+    ours: DeviceTimes,
+    theirs: DeviceTimes,
 }
 
 impl Row<'_> {

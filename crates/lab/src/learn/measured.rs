@@ -8,7 +8,7 @@ use netcl::kernel::ceiling::{self, Ceilings};
 use netcl::prelude::*;
 
 /// A device and its peak rates.
-pub struct Measured<'a> {
+pub struct MeasuredDevice<'a> {
     pub device: &'a Device,
     pub rounds: Rounds,
     /// Peak rates of f32 multiply-adds, and of products in 16 bits if a step is measured in them.
@@ -32,7 +32,7 @@ struct Operands {
     output: Tensor,
 }
 
-impl<'a> Measured<'a> {
+impl<'a> MeasuredDevice<'a> {
     pub fn new(device: &'a Device, rounds: usize) -> Self {
         let rounds = Rounds { count: rounds.max(1), sample_ms: 2.0 };
         Self { device, rounds, ceilings: [None, None] }

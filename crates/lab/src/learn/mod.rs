@@ -10,7 +10,7 @@ use crate::out;
 use crate::table::Table;
 use crate::{bench, sim};
 use aethercl::machine::human_ns;
-use measured::{Measured, StepRun};
+use measured::{MeasuredDevice, StepRun};
 use netcl::device::{Capabilities, counted};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
@@ -107,7 +107,7 @@ fn list(json: bool) -> Result<()> {
 
 /// The device for the steps.
 enum Where<'a> {
-    Real(Measured<'a>),
+    Real(MeasuredDevice<'a>),
     Model(Box<Simulated>),
 }
 
@@ -159,7 +159,7 @@ impl<'a> Lesson<'a> {
                 sample: context.settings.sim.sample,
             }))
         } else {
-            Where::Real(Measured::new(device, args.rounds))
+            Where::Real(MeasuredDevice::new(device, args.rounds))
         };
         Ok(Self { ladder, size, json: args.json, device, on })
     }

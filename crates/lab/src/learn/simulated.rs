@@ -22,12 +22,12 @@ pub struct Simulated {
 
 /// A buffer in the machine's memory.
 #[derive(Clone, Copy)]
-struct Place {
+struct MachineBuffer {
     address: u64,
     bytes: u64,
 }
 
-impl Place {
+impl MachineBuffer {
     fn bind(self, access: Access) -> Binding {
         Binding::Buffer { address: self.address, bytes: self.bytes, access }
     }
@@ -35,9 +35,9 @@ impl Place {
 
 /// Memory of a step.
 struct Operands {
-    inputs: Vec<Place>,
-    scores: Option<Place>,
-    output: Place,
+    inputs: Vec<MachineBuffer>,
+    scores: Option<MachineBuffer>,
+    output: MachineBuffer,
 }
 
 fn failed(e: GpuError) -> Error {
@@ -110,7 +110,7 @@ impl<'a> Machine<'a> {
             let bytes = values.len() as u64;
             let address = gpu.allocate(bytes, tag).map_err(failed)?;
             gpu.write(queue, address, values.to_vec(), None).map_err(failed)?;
-            Ok(Place { address, bytes })
+            Ok(MachineBuffer { address, bytes })
         };
         let [a, b, _] = problem.size;
         let operands = Operands {
@@ -154,7 +154,7 @@ impl<'a> Machine<'a> {
     }
 
     fn result(&mut self) -> Result<Vec<f32>> {
-        let Place { address, bytes } = self.operands.output;
+        let MachineBuffer { address, bytes } = self.operands.output;
         let fence = self.gpu.read(self.queue, address, bytes, None).map_err(failed)?;
         let data = self.gpu.wait(fence).map_err(failed)?.outcome.map_err(failed)?.data;
         let float = |c: &[u8]| c.try_into().map_or(f32::NAN, f32::from_le_bytes);

@@ -63,12 +63,12 @@ struct Row {
     modelled_us: f64,
     bound_by: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<Measured>,
+    measured: Option<EventTimes>,
 }
 
 /// Times of a device's events.
 #[derive(Clone, Copy, Serialize)]
-struct Measured {
+struct EventTimes {
     us: f64,
     min_us: f64,
     max_us: f64,
@@ -184,7 +184,7 @@ struct Timed<'a> {
 }
 
 /// Memory of an argument.
-struct Held {
+struct ArgumentMemory {
     memory: Memory,
     /// The content before each launch, and its bytes; `None` if no launch changes it.
     before: Option<(Memory, usize)>,
@@ -219,7 +219,7 @@ impl<'a> Timed<'a> {
         args: &LaunchArgs,
         launched: &Launched,
         runs: u32,
-    ) -> Result<Measured> {
+    ) -> Result<EventTimes> {
         if launched.range.offset != [0; 3] {
             return Err(Error::unsupported("launches with an offset are not timed on a device"));
         }
@@ -231,7 +231,7 @@ impl<'a> Timed<'a> {
             .iter()
             .zip(&memories)
             .map(|(binding, memory)| match (binding, memory) {
-                (Binding::Buffer { access, .. }, Some(Held { memory, .. })) => {
+                (Binding::Buffer { access, .. }, Some(ArgumentMemory { memory, .. })) => {
                     Ok(Arg::Memory(memory, access_of(*access)))
                 }
                 (Binding::Scalar(bytes), _) => Ok(Arg::Scalar(bytes)),
@@ -244,7 +244,7 @@ impl<'a> Timed<'a> {
         let mut us = Vec::new();
         // The first launches warm up: the driver may compile its final code in them.
         for i in 0..runs + 2 {
-            for Held { memory, before } in memories.iter().flatten() {
+            for ArgumentMemory { memory, before } in memories.iter().flatten() {
                 let Some((before, bytes)) = before else { continue };
                 self.driver.copy(QueueKind::Compute, (before, 0), (memory, 0), *bytes)?;
             }
@@ -258,25 +258,25 @@ impl<'a> Timed<'a> {
             }
         }
         let middle = median(&mut us);
-        Ok(Measured { us: middle, min_us: us[0], max_us: us[us.len() - 1] })
+        Ok(EventTimes { us: middle, min_us: us[0], max_us: us[us.len() - 1] })
     }
 
     /// Allocates the memory of each buffer argument; for those that the kernel may write, also a copy of the content before each launch.
-    fn memories(&self, args: &LaunchArgs, launched: &Launched) -> Result<Vec<Option<Held>>> {
+    fn memories(&self, args: &LaunchArgs, launched: &Launched) -> Result<Vec<Option<ArgumentMemory>>> {
         let one = |(i, arg): (usize, &KernelArg)| {
             let KernelArg::Buffer { number, count, init, read } = arg else { return Ok(None) };
             let data = content(*number, *count, init, i as u64 + 1)
                 .map_err(|e| Error::io("filling buffer", Path::new(&launched.kernel.args[i].name), &e))?;
             let bytes = count * number.size();
             let memory = self.driver.allocate(bytes, "argument")?;
-            let Some(data) = data else { return Ok(Some(Held { memory, before: None })) };
+            let Some(data) = data else { return Ok(Some(ArgumentMemory { memory, before: None })) };
             self.driver.write(QueueKind::Compute, &memory, 0, &data)?;
             if *read {
-                return Ok(Some(Held { memory, before: None }));
+                return Ok(Some(ArgumentMemory { memory, before: None }));
             }
             let before = self.driver.allocate(bytes, "argument before a launch")?;
             self.driver.write(QueueKind::Compute, &before, 0, &data)?;
-            Ok(Some(Held { memory, before: Some((before, bytes)) }))
+            Ok(Some(ArgumentMemory { memory, before: Some((before, bytes)) }))
         };
         args.args.iter().enumerate().map(one).collect()
     }
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     fn row(modelled_us: f64, us: f64) -> Row {
-        let measured = Some(Measured { us, min_us: us, max_us: us });
+        let measured = Some(EventTimes { us, min_us: us, max_us: us });
         let (file, kernel) = (String::new(), String::new());
         Row { file, kernel, global: [1; 3], local: [1; 3], modelled_us, bound_by: String::new(), measured }
     }

@@ -166,7 +166,7 @@ fn devices_take_what_was_announced() {
             let before = devices.each_ref().map(|device| device.memory().live as u64);
             let model = made(&mut random, &devices, Some(layers));
             let needs = needs_of(&random, &model);
-            let places = Place::of(devices.iter().map(Device::capabilities));
+            let places = DevicePlace::of(devices.iter().map(Device::capabilities));
             let announced = Fit::new(&needs, &places).taken_by_each(layers, model.context());
             let ranges = [0..layers[0], layers[0]..3];
             for ((device, before), range) in devices.iter().zip(&before).zip(&ranges) {

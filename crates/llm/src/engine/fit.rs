@@ -38,7 +38,7 @@ pub(super) fn is_shared(a: &Capabilities, b: &Capabilities) -> bool {
 
 /// A device for a model or some of its layers.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct DevicePlace {
     /// Its name.
     id: String,
     /// Available bytes.
@@ -52,7 +52,7 @@ pub struct Place {
     copies_experts: bool,
 }
 
-impl Place {
+impl DevicePlace {
     /// Returns the devices in fill order.
     pub fn of<'a>(devices: impl IntoIterator<Item = &'a Capabilities>) -> Vec<Self> {
         let devices: Vec<&Capabilities> = devices.into_iter().collect();
@@ -88,13 +88,13 @@ impl Division {
 /// Memory plan of a model on devices.
 pub struct Fit<'a> {
     needs: &'a MemoryPlan,
-    places: &'a [Place],
+    places: &'a [DevicePlace],
     dtype: DType,
 }
 
 impl<'a> Fit<'a> {
     /// Returns the plan with the storage type of the model's needs.
-    pub fn new(needs: &'a MemoryPlan, places: &'a [Place]) -> Self {
+    pub fn new(needs: &'a MemoryPlan, places: &'a [DevicePlace]) -> Self {
         Self { needs, places, dtype: needs.dtype() }
     }
 
@@ -103,7 +103,7 @@ impl<'a> Fit<'a> {
     }
 
     /// Returns the bytes that these layers need in a place.
-    fn taken(&self, place: &Place, layers: Range<usize>, tokens: usize) -> u64 {
+    fn taken(&self, place: &DevicePlace, layers: Range<usize>, tokens: usize) -> u64 {
         if layers.is_empty() {
             return 0;
         }

@@ -18,8 +18,15 @@ fn needs(tied: bool) -> MemoryPlan {
     MemoryPlan::new(config, DType::F32, &HashMap::new())
 }
 
-fn place(id: &str, available: u64, memory: usize) -> Place {
-    Place { id: id.into(), available, shared: available, memory, one_launch: false, copies_experts: true }
+fn place(id: &str, available: u64, memory: usize) -> DevicePlace {
+    DevicePlace {
+        id: id.into(),
+        available,
+        shared: available,
+        memory,
+        one_launch: false,
+        copies_experts: true,
+    }
 }
 
 /// Returns the memory of a device with these layers.
@@ -31,7 +38,7 @@ fn taken(needs: &MemoryPlan, layers: Range<usize>, tokens: usize) -> u64 {
 fn a_context_is_what_was_asked_for_or_as_much_as_fits() {
     let needs = needs(false);
     let one = |tokens: usize| [place("here", taken(&needs, 0..8, tokens), 0)];
-    let context = |places: &[Place], asked| {
+    let context = |places: &[DevicePlace], asked| {
         Fit::new(&needs, places).divide(asked, None).map(|division| division.context)
     };
     assert_eq!(context(&one(9000), None).unwrap(), 8192);
@@ -87,7 +94,7 @@ fn weights_are_those_of_the_layers() {
 fn devices_are_filled_in_their_order() {
     let needs = needs(true);
     let first = |layers: usize, tokens: usize| taken(&needs, 0..layers, tokens);
-    let divide = |places: &[Place], context| Fit::new(&needs, places).divide(context, None);
+    let divide = |places: &[DevicePlace], context| Fit::new(&needs, places).divide(context, None);
     // A model that fits on one device stays there, with the longest possible context.
     let gpu = |bytes| place("gpu:0", bytes, 0);
     let (cpu, much) = (place("cpu:0", 1 << 40, 1), first(8, 5000));
@@ -118,7 +125,7 @@ fn devices_are_filled_in_their_order() {
     let shared = [place("cpu:0", host, 0), place("cpu:1", host, 0)];
     assert!(divide(&shared, Some(300)).is_err());
     // Each has a separate limit in a larger memory.
-    let limited = shared.clone().map(|place| Place { shared: 2 * host, ..place });
+    let limited = shared.clone().map(|place| DevicePlace { shared: 2 * host, ..place });
     assert_eq!(divide(&limited, Some(300)).unwrap().layers, [7, 1]);
     let apart = [place("cpu:0", host, 0), place("cpu:1", host, 1)];
     assert!(divide(&apart, Some(300)).is_ok());
@@ -155,7 +162,7 @@ fn copies_as_rows_are_counted_where_there_are_some() {
     let sizes = Sizes { layers: 2, heads: 2, width: 64, vocab: 100, context: 64, ..Sizes::default() };
     let of = |family: &str| {
         let needs = MemoryPlan::new(DecoderConfig::of(family, &sizes).unwrap(), DType::F16, &HashMap::new());
-        let places = [false, true].map(|one_launch| Place { one_launch, ..place("gpu:0", 0, 0) });
+        let places = [false, true].map(|one_launch| DevicePlace { one_launch, ..place("gpu:0", 0, 0) });
         let fit = Fit::new(&needs, &places);
         let [without, with] = [0, 1].map(|at| fit.taken(&places[at], 0..2, 64));
         // With only some of the layers, no such step exists.
@@ -176,7 +183,7 @@ fn what_can_be_divided_is_divided() {
         let whole = taken(&needs, 0..8, 500);
         for _ in 0..200 {
             let sizes = random.uniform(3, 0.1, 1.1);
-            let places: Vec<Place> = (0..3)
+            let places: Vec<DevicePlace> = (0..3)
                 .map(|i| place(&format!("gpu:{i}"), (f64::from(sizes[i]) * whole as f64) as u64, i))
                 .collect();
             let fit = Fit::new(&needs, &places);

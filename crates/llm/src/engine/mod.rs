@@ -19,7 +19,7 @@ pub use batch::{
     Engine, EngineOptions, Event, Job, Load, Logprobs, MAX_DRAFTED, RequestId, Speculation, StepCost, Usage,
 };
 pub use chat::{Conversation, Role};
-pub use fit::{Division, Fit, Place, available};
+pub use fit::{DevicePlace, Division, Fit, available};
 pub use memory_plan::MemoryPlan;
 pub use netcl_model::decoder::CacheType;
 pub use prompt::{Prompts, Talk, is_longer};
@@ -283,7 +283,7 @@ fn divided(needs: &MemoryPlan, devices: &[Device], options: Options<'_>) -> Resu
     if devices.is_empty() {
         return Err(Error::format("a model needs at least one device"));
     }
-    let places = Place::of(devices.iter().map(Device::capabilities));
+    let places = DevicePlace::of(devices.iter().map(Device::capabilities));
     Fit::new(needs, &places).divide(options.context, options.layers)
 }
 

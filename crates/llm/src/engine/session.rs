@@ -93,11 +93,11 @@ pub struct Session<'a> {
     kept: Vec<u32>,
     unknown: Vec<usize>,
     /// Sampling on the device for the latest sampler.
-    chooser: Option<Known>,
+    chooser: Option<CachedRules>,
 }
 
 /// Rules, logit bias, and their copy on the device.
-struct Known {
+struct CachedRules {
     rules: Rules,
     bias: Vec<(u32, f32)>,
     by: Arc<Chooser>,
@@ -184,7 +184,7 @@ impl<'a> Session<'a> {
         let added = Some(&added[..]).filter(|added| !added.is_empty());
         let Some(by) = Chooser::new(device, &rules, 1, vocab, added)? else { return Ok(None) };
         let by = Arc::new(by);
-        self.chooser = Some(Known { rules, bias: bias.clone(), by: Arc::clone(&by) });
+        self.chooser = Some(CachedRules { rules, bias: bias.clone(), by: Arc::clone(&by) });
         Ok(Some(by))
     }
 

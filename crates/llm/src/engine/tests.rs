@@ -325,7 +325,7 @@ fn what_cannot_be_is_said() {
     let none = loaded.tokenizer().map(drop).unwrap_err();
     assert!(none.message().contains("does not have a tokenizer.json"), "{none}");
     let none = loaded.template().map(drop).unwrap_err();
-    assert!(none.message().contains("no chat template"), "{none}");
+    assert!(none.message().contains("does not have a chat template"), "{none}");
     let stopped =
         LoadedModel::open(&model, &device, Options { context: Some(64), ..Options::default() }, &mut |_| {
             Err(Error::format("enough"))

@@ -11,4 +11,4 @@ mod write;
 pub use part::Tensor;
 pub use read::Gguf;
 pub use value::{Array, Kind, Value};
-pub use write::{Meta, Plan, Planned};
+pub use write::{Meta, Plan, TensorToWrite};

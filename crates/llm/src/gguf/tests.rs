@@ -9,8 +9,8 @@ fn shared(path: &str) -> PathBuf {
     test_data!().join(path)
 }
 
-fn planned(name: &str, dims: &[usize], format: &'static Format) -> Planned {
-    Planned { name: name.into(), dims: dims.into(), format }
+fn planned(name: &str, dims: &[usize], format: &'static Format) -> TensorToWrite {
+    TensorToWrite { name: name.into(), dims: dims.into(), format }
 }
 
 /// A file with a value of each kind and tensors that need padding.
@@ -210,7 +210,7 @@ fn split_files_are_one_model() {
     let (dir, whole) = (tempfile::tempdir().unwrap(), plan());
     let path = |i: usize| dir.path().join(format!("m-{i:05}-of-00002.gguf"));
     let number = |n: u16| Meta::Raw(Kind::U16, n.to_le_bytes().to_vec());
-    let part = |i: u16, tensors: &[Planned]| {
+    let part = |i: u16, tensors: &[TensorToWrite]| {
         let mut plan = if i == 0 { plan() } else { Plan::default() };
         plan.set("split.no", number(i));
         plan.set("split.count", number(2));

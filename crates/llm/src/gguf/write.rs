@@ -88,7 +88,7 @@ impl Meta {
 
 /// A tensor to write.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Planned {
+pub struct TensorToWrite {
     /// Its name, unique in the file.
     pub name: String,
     /// Lengths of its axes, outermost first.
@@ -97,7 +97,7 @@ pub struct Planned {
     pub format: &'static Format,
 }
 
-impl Planned {
+impl TensorToWrite {
     /// Returns its size in bytes.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ pub struct Plan {
     /// Keys and values, in this order.
     pub keys: Vec<(String, Meta)>,
     /// Tensors, in this order.
-    pub tensors: Vec<Planned>,
+    pub tensors: Vec<TensorToWrite>,
 }
 
 impl Plan {

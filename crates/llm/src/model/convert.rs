@@ -7,9 +7,9 @@ use super::names::{Change, Placed};
 use super::pooling::Pooling;
 use super::source::{Origin, Source};
 use super::tokens::{HUGGING_FACE, TEMPLATE, vocabulary};
-use crate::gguf::{Gguf, Meta, Plan, Planned};
+use crate::gguf::{Gguf, Meta, Plan, TensorToWrite};
 use netcl_device::files::{replace, temporary_sibling};
-use netcl_model::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned as FilePlanned, write_planned};
+use netcl_model::checkpoint::{Bytes, FileDtype, MODEL_FILE, TensorToWrite as FilePlanned, write_planned};
 use netcl_model::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling, sidecars};
 use netcl_tensor::quant::{self, Format};
 use netcl_tensor::{DType, Error, Result};
@@ -227,10 +227,14 @@ fn to_gguf(
     };
     let bytes_of = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
     for (name, values) in &factors {
-        plan.tensors.push(Planned { name: (*name).into(), dims: vec![values.len()], format: &quant::F32 });
+        plan.tensors.push(TensorToWrite {
+            name: (*name).into(),
+            dims: vec![values.len()],
+            format: &quant::F32,
+        });
     }
     for (tensor, format) in source.placed.iter().zip(&formats) {
-        plan.tensors.push(Planned { name: tensor.name.clone(), dims: tensor.dims.clone(), format });
+        plan.tensors.push(TensorToWrite { name: tensor.name.clone(), dims: tensor.dims.clone(), format });
     }
     if matches!(source.origin, Origin::Folder { .. }) {
         check_metadata(&source.config, path, &plan, &factors)?;

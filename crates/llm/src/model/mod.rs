@@ -25,6 +25,6 @@ pub use convert::{Importance, OutputFormat, Progress, WriteOptions, convert, pla
 pub use mix::{MIXES, Mix};
 pub use names::{Change, Placed};
 pub(crate) use pooling::Pooling;
-pub use presets::{Known, known};
+pub use presets::{Preset, known};
 pub use random::RandomModel;
 pub use source::{Origin, Source, Stored};

@@ -5,7 +5,7 @@ use netcl_tensor::{Error, Result};
 
 /// A shape: sizes and family.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
+pub struct Preset {
     /// Its names, the full one first.
     pub names: &'static [&'static str],
     /// Family in the form of [`DecoderConfig::of`].
@@ -24,12 +24,12 @@ const fn llama(
     widths: [usize; 4],
     rope_theta: f64,
     tied: bool,
-) -> Known {
-    Known { names, family: "llama", layers, widths, rope_theta, tied }
+) -> Preset {
+    Preset { names, family: "llama", layers, widths, rope_theta, tied }
 }
 
 /// From the models' `config.json`, for llama2.c from its README. All have the head size width / heads.
-static KNOWN: &[Known] = &[
+static KNOWN: &[Preset] = &[
     llama(&["stories-15m", "15m"], [6, 6, 6], [288, 768, 32_000, 256], 1e4, true),
     llama(&["stories-42m", "42m"], [8, 8, 8], [512, 1376, 32_000, 1024], 1e4, true),
     llama(&["stories-110m", "110m"], [12, 12, 12], [768, 2048, 32_000, 1024], 1e4, true),
@@ -42,7 +42,7 @@ static KNOWN: &[Known] = &[
     llama(&["llama-2-7b", "7b"], [32, 32, 32], [4096, 11_008, 32_000, 4096], 1e4, false),
     llama(&["llama-3-8b", "8b"], [32, 32, 8], [4096, 14_336, 128_256, 8192], 5e5, false),
     llama(&["llama-2-13b", "13b"], [40, 40, 40], [5120, 13_824, 32_000, 4096], 1e4, false),
-    Known {
+    Preset {
         names: &["mixtral-8x7b"],
         family: "mixtral",
         layers: [32, 32, 8],
@@ -54,11 +54,11 @@ static KNOWN: &[Known] = &[
 ];
 
 /// Returns all shapes, by size.
-pub fn known() -> &'static [Known] {
+pub fn known() -> &'static [Preset] {
     KNOWN
 }
 
-impl Known {
+impl Preset {
     /// Returns its sizes.
     pub fn sizes(&self) -> Sizes {
         let ([layers, heads, kv_heads], [width, mlp, vocab, context]) = (self.layers, self.widths);
@@ -136,7 +136,7 @@ mod tests {
     /// Compares with the published parameter counts.
     #[test]
     fn known_shapes_have_the_parameters_of_their_models() {
-        let millions = |name: &str| Known::config(name).unwrap().parameters() as f64 / 1e6;
+        let millions = |name: &str| Preset::config(name).unwrap().parameters() as f64 / 1e6;
         for (name, expected) in [
             ("15m", 15.191_712),
             ("42m", 41.689_600),
@@ -166,8 +166,8 @@ mod tests {
     fn numbers_describe_a_shape_too() {
         let text =
             "layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000,context=2048,rope_theta=10000";
-        assert_eq!(Known::config(text).unwrap(), Known::config("1.1b").unwrap());
-        let qwen = Known::config("family=qwen3,layers=1,heads=2,head_size=32,width=32").unwrap();
+        assert_eq!(Preset::config(text).unwrap(), Preset::config("1.1b").unwrap());
+        let qwen = Preset::config("family=qwen3,layers=1,heads=2,head_size=32,width=32").unwrap();
         assert_eq!((qwen.family.model_type, qwen.attention.size), ("qwen3", 32));
         for (text, part) in [
             ("900b", "llama-3-8b or 8b"),
@@ -175,7 +175,7 @@ mod tests {
             ("rows=3", "\"rows=3\""),
             ("layers=2,heads=3,kv_heads=2,width=96", "no multiple"),
         ] {
-            let error = Known::config(text).unwrap_err();
+            let error = Preset::config(text).unwrap_err();
             assert!(error.message().contains(part), "{error}");
         }
     }

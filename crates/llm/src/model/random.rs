@@ -3,7 +3,7 @@
 use super::architecture::{Architecture, rotary_tensors, write_config};
 use super::mix::Mix;
 use super::names::{Change, Placed, placed};
-use crate::gguf::{Meta, Plan, Planned};
+use crate::gguf::{Meta, Plan, TensorToWrite};
 use netcl_model::decoder::DecoderConfig;
 use netcl_model::params::Init;
 use netcl_tensor::quant::{self, Format};
@@ -116,14 +116,14 @@ impl RandomModel {
         plan.set("tokenizer.ggml.model", Meta::Str("no_vocab".into()));
         let factors = rotary_tensors(&self.config);
         for (name, values) in &factors {
-            plan.tensors.push(Planned {
+            plan.tensors.push(TensorToWrite {
                 name: (*name).into(),
                 dims: vec![values.len()],
                 format: &quant::F32,
             });
         }
         for (tensor, format) in self.placed.iter().zip(&self.formats) {
-            plan.tensors.push(Planned { name: tensor.name.clone(), dims: tensor.dims.clone(), format });
+            plan.tensors.push(TensorToWrite { name: tensor.name.clone(), dims: tensor.dims.clone(), format });
         }
         let all = plan.tensors.len();
         plan.write(path, |i, out| {

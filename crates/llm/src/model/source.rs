@@ -41,13 +41,13 @@ pub struct Source {
     /// Its tensors in GGUF files.
     pub placed: Vec<Placed>,
     /// For each name in the files of a folder: type, tensor and byte range.
-    pieces: BTreeMap<String, Piece>,
+    pieces: BTreeMap<String, FileTensorPart>,
     /// Changes by adapters, and the tensors without them.
     adapted: Option<(Adapters, Vec<Placed>)>,
 }
 
 /// A part of a tensor in a folder's files.
-struct Piece {
+struct FileTensorPart {
     dtype: FileDtype,
     tensor: String,
     bytes: Range<usize>,
@@ -116,7 +116,7 @@ impl Source {
                 let bytes = if apart { 0..view.bytes.len() } else { start..start + size };
                 start += size;
                 let (dtype, tensor) = (view.dtype, view.name.to_owned());
-                pieces.insert(name.clone(), Piece { dtype, tensor, bytes });
+                pieces.insert(name.clone(), FileTensorPart { dtype, tensor, bytes });
             }
         }
         let architecture = Architecture::of_family(config.family).map_err(place)?;
@@ -231,7 +231,7 @@ impl Source {
         }
     }
 
-    fn piece(&self, name: &str) -> Result<&Piece> {
+    fn piece(&self, name: &str) -> Result<&FileTensorPart> {
         self.pieces.get(name).ok_or_else(|| Error::internal(format!("no tensor {name}")))
     }
 

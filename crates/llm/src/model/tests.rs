@@ -1,5 +1,5 @@
 use super::*;
-use crate::gguf::{Gguf, Meta, Plan, Planned};
+use crate::gguf::{Gguf, Meta, Plan, TensorToWrite};
 use netcl_model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl_tensor::quant::{self, F32, Format};
 use netcl_tensor::{Error, Result};
@@ -250,7 +250,7 @@ fn write_llama(path: &Path, layers: usize, grouped: usize, width: usize) -> Plan
         }
     }
     for (name, dims) in all {
-        plan.tensors.push(Planned { name: format!("{name}.weight"), dims, format: &F32 });
+        plan.tensors.push(TensorToWrite { name: format!("{name}.weight"), dims, format: &F32 });
     }
     put(&plan, path);
     plan
@@ -380,7 +380,11 @@ fn what_does_not_fit_is_named() {
         ),
         (
             with(&|p| {
-                p.tensors.push(Planned { name: "blk.0.attn_x.weight".into(), dims: vec![4], format: &F32 })
+                p.tensors.push(TensorToWrite {
+                    name: "blk.0.attn_x.weight".into(),
+                    dims: vec![4],
+                    format: &F32,
+                })
             }),
             "blk.0.attn_x.weight: a llama model of 1 layers does not have a slot for it",
         ),

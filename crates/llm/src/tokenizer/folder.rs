@@ -1,7 +1,7 @@
 //! The tokenizer of a Hugging Face folder.
 
 use super::pieces::{Pieces, Writing};
-use super::{Ends, FromFile, Source, Tokenizer, stop};
+use super::{FromFile, PromptAffixes, Source, Tokenizer, stop};
 use crate::tokenizer::vocab::TokenKind;
 use netcl_model::tokenizer as files;
 use netcl_tensor::{Error, Result};
@@ -89,7 +89,7 @@ pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
             ids.entry(token).or_insert(id);
         }
     }
-    let ends = Ends { before: around(library)?.0, after: around(library)?.1 };
+    let ends = PromptAffixes { before: around(library)?.0, after: around(library)?.1 };
     let eos = parsed.eos();
     Ok(Tokenizer {
         bos: ends.before.first().copied(),

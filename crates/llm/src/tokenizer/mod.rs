@@ -44,7 +44,7 @@ pub struct Tokenizer {
     pieces: Pieces,
     kinds: Vec<TokenKind>,
     ids: HashMap<String, u32>,
-    ends: Ends,
+    ends: PromptAffixes,
     bos: Option<u32>,
     eos: Option<u32>,
     /// In rising order.
@@ -55,7 +55,7 @@ pub struct Tokenizer {
 
 /// Tokens before and after a prompt.
 #[derive(Clone, Debug, Default)]
-struct Ends {
+struct PromptAffixes {
     before: Vec<u32>,
     after: Vec<u32>,
 }
@@ -281,7 +281,7 @@ impl Tokenizer {
     /// Same as [`encode`](Self::encode).
     pub fn encode_prompt(&self, text: &str, specials: Specials) -> Result<Vec<u32>> {
         let mut ids = self.encode(text, specials)?;
-        let Ends { before, after } = &self.ends;
+        let PromptAffixes { before, after } = &self.ends;
         if !ids.starts_with(before) {
             ids.splice(0..0, before.iter().copied());
         }
@@ -417,19 +417,19 @@ fn defaults(vocab: &mut Vocab) {
 }
 
 /// Returns the tokens before and after a prompt.
-fn ends(vocab: &Vocab, pre: Option<&str>) -> Result<Ends> {
+fn ends(vocab: &Vocab, pre: Option<&str>) -> Result<PromptAffixes> {
     let usual = match pre {
         Some(name) => pre::find(Some(name))?.add_bos,
         None => vocab.model == "gemma4",
     };
     if vocab.model == "bert" {
-        return Ok(Ends {
+        return Ok(PromptAffixes {
             before: vocab.bos.into_iter().collect(),
             after: vocab.separator.into_iter().collect(),
         });
     }
     let (before, after) = (vocab.add_bos.unwrap_or(usual), vocab.add_eos.unwrap_or(false));
-    Ok(Ends {
+    Ok(PromptAffixes {
         before: vocab.bos.filter(|_| before).into_iter().collect(),
         after: vocab.eos.filter(|_| after).into_iter().collect(),
     })

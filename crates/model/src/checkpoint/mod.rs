@@ -30,7 +30,7 @@ pub use parts::OPTIMIZER_INDEX;
 pub use safetensors::Dtype as FileDtype;
 pub use state::{Position, Rng, State};
 pub use store::{Latest, Store};
-pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_planned, write_tensors};
+pub use tensors::{Bytes, TensorData, TensorToWrite, TensorView, read_tensors, write_planned, write_tensors};
 pub use weights::{INDEX_FILE, WeightFiles};
 pub use writing::Writing;
 
@@ -66,9 +66,9 @@ pub struct Plan<'a> {
     /// Step, position, losses.
     pub state: State,
     /// The weights.
-    pub model: Vec<Planned<'a>>,
+    pub model: Vec<TensorToWrite<'a>>,
     /// The optimizer's tensors.
-    pub optimizer: Vec<Planned<'a>>,
+    pub optimizer: Vec<TensorToWrite<'a>>,
     /// Number of files for it, if more than one.
     pub optimizer_files: usize,
     /// Further files: name and content.
@@ -78,13 +78,14 @@ pub struct Plan<'a> {
 impl Plan<'_> {
     /// Total size of tensors and files in bytes.
     pub fn size(&self) -> u64 {
-        let tensors = self.model.iter().chain(&self.optimizer).filter_map(Planned::size);
+        let tensors = self.model.iter().chain(&self.optimizer).filter_map(TensorToWrite::size);
         tensors.chain(self.files.iter().map(|(_, content)| content.len() as u64)).sum()
     }
 
     /// Copies the checkpoint to host memory, so that later changes do not affect it.
     pub fn take(&self) -> Result<Checkpoint> {
-        let take = |tensors: &[Planned<'_>]| tensors.iter().map(Planned::take).collect::<Result<_>>();
+        let take =
+            |tensors: &[TensorToWrite<'_>]| tensors.iter().map(TensorToWrite::take).collect::<Result<_>>();
         Ok(Checkpoint {
             state: self.state.clone(),
             model: take(&self.model)?,
@@ -97,7 +98,7 @@ impl Plan<'_> {
 
 impl<'a> From<&'a Checkpoint> for Plan<'a> {
     fn from(c: &'a Checkpoint) -> Self {
-        let planned = |tensors: &'a [TensorData]| tensors.iter().map(Planned::from).collect();
+        let planned = |tensors: &'a [TensorData]| tensors.iter().map(TensorToWrite::from).collect();
         Self {
             state: c.state.clone(),
             model: planned(&c.model),

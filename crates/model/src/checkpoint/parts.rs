@@ -1,7 +1,7 @@
 //! The optimizer state in several files with an index, in Hugging Face's layout for weights. A run whose state is sharded over ranks has one file per
 //! rank. Every tensor is whole, so any number of ranks can read them.
 
-use super::{FileSum, OPTIMIZER_FILE, Planned, TensorData, durable, tensors::write_planned};
+use super::{FileSum, OPTIMIZER_FILE, TensorData, TensorToWrite, durable, tensors::write_planned};
 use netcl_device::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(super) fn is_part(name: &str) -> bool {
 /// Writes the tensors into `dir`: to one file, or to `files` files with the index. Returns the checksum of each file.
 pub(super) fn write(
     dir: &Path,
-    tensors: &[Planned<'_>],
+    tensors: &[TensorToWrite<'_>],
     files: usize,
     written: &AtomicU64,
 ) -> Result<Vec<(String, FileSum)>> {
@@ -36,7 +36,7 @@ pub(super) fn write(
         let sum = write_planned(&dir.join(OPTIMIZER_FILE), tensors, written)?;
         return Ok(vec![(OPTIMIZER_FILE.into(), sum)]);
     }
-    let total: u64 = tensors.iter().filter_map(Planned::size).sum();
+    let total: u64 = tensors.iter().filter_map(TensorToWrite::size).sum();
     let (mut sums, mut map) = (Vec::new(), Map::new());
     let (mut rest, mut before) = (tensors, 0);
     for i in 0..files {

@@ -104,7 +104,7 @@ impl TensorData {
 }
 
 /// A tensor to be written: its bytes, or a function that provides them when they are written.
-pub struct Planned<'a> {
+pub struct TensorToWrite<'a> {
     /// Unique in its file.
     pub name: String,
     /// Type of the elements.
@@ -115,7 +115,7 @@ pub struct Planned<'a> {
     pub bytes: Bytes<'a>,
 }
 
-/// Bytes of a [`Planned`] tensor.
+/// Bytes of a [`TensorToWrite`] tensor.
 pub enum Bytes<'a> {
     /// In memory.
     Here(&'a [u8]),
@@ -123,7 +123,7 @@ pub enum Bytes<'a> {
     Later(Box<dyn Fn() -> Result<Vec<u8>> + 'a>),
 }
 
-impl Planned<'_> {
+impl TensorToWrite<'_> {
     /// Returns the size in bytes by type and shape.
     pub fn size(&self) -> Option<u64> {
         let elements = self.shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
@@ -140,7 +140,7 @@ impl Planned<'_> {
     }
 }
 
-impl<'a> From<&'a TensorData> for Planned<'a> {
+impl<'a> From<&'a TensorData> for TensorToWrite<'a> {
     fn from(t: &'a TensorData) -> Self {
         Self { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone(), bytes: Bytes::Here(&t.bytes) }
     }
@@ -151,7 +151,7 @@ impl<'a> From<&'a TensorData> for Planned<'a> {
 /// # Errors
 /// `Format` for duplicate names or bytes that do not match the shape; `Io`, for example if the disk is full.
 pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
-    let planned: Vec<_> = tensors.iter().map(Planned::from).collect();
+    let planned: Vec<_> = tensors.iter().map(TensorToWrite::from).collect();
     write_planned(path, &planned, &AtomicU64::new(0))
 }
 
@@ -159,7 +159,7 @@ pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
 ///
 /// # Errors
 /// Same as [`write_tensors`], and errors of providing a tensor's bytes.
-pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
+pub fn write_planned(path: &Path, tensors: &[TensorToWrite<'_>], written: &AtomicU64) -> Result<FileSum> {
     // Wide types first, so that each tensor is aligned to its own size.
     let mut order: Vec<_> = tensors.iter().collect();
     order.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));
@@ -203,7 +203,7 @@ pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) 
     failed.map_or(sum, Err)
 }
 
-fn misfit(tensor: &Planned<'_>, len: usize) -> Error {
+fn misfit(tensor: &TensorToWrite<'_>, len: usize) -> Error {
     Error::format(format!(
         "{}: {} of shape {:?} does not match {len} bytes",
         tensor.name, tensor.dtype, tensor.shape

@@ -14,12 +14,12 @@ const GROWTH: usize = 1024;
 /// Processes only new tokens, with cached keys and values of earlier ones: several tokens in one pass, single ones by a captured step.
 pub(super) struct Text<'a> {
     decoder: &'a Decoder,
-    kept: Option<Kept<'a>>,
+    kept: Option<KeptText<'a>>,
     /// Index of the first cached token of the text: 0 until the text exceeds the context.
     start: usize,
 }
 
-struct Kept<'a> {
+struct KeptText<'a> {
     batch: Batch<'a>,
     /// The cached tokens, without tokens generated ahead that have not been requested.
     ids: Vec<u32>,
@@ -40,11 +40,11 @@ impl<'a> Text<'a> {
 
     /// Returns the cache for the longest common prefix with `text`, with capacity for `room` tokens. All keys in it have the angles of a text of
     /// `length` tokens. Keys with other angles are dropped, and a text that exceeds LongRoPE's original context is read again.
-    fn kept(&mut self, text: &[u32], length: usize, room: usize) -> Result<Kept<'a>> {
+    fn kept(&mut self, text: &[u32], length: usize, room: usize) -> Result<KeptText<'a>> {
         let class = self.class(length);
         let room = room.next_power_of_two().max(ROOM).min(self.decoder.config.context);
         let Some(mut kept) = self.kept.take() else {
-            return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new(), ahead: None, class });
+            return Ok(KeptText { batch: self.decoder.batch(1, room)?, ids: Vec::new(), ahead: None, class });
         };
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
         // If no token is new, the last one is read again, because its logits are requested.
@@ -59,7 +59,7 @@ impl<'a> Text<'a> {
     }
 
     /// Does the same with all tokens of `text` except the last in the cache, the last one as the next step's input, and capacity for further tokens.
-    fn begun(&mut self, text: &[u32], choice: &Choice<'_>) -> Result<Kept<'a>> {
+    fn begun(&mut self, text: &[u32], choice: &Choice<'_>) -> Result<KeptText<'a>> {
         let room = text.len() + choice.most.min(text.len().max(GROWTH));
         let mut kept = self.kept(text, text.len(), room)?;
         let Some((last, before)) = text.split_last() else { return Ok(kept) };

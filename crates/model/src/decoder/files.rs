@@ -3,7 +3,7 @@
 use super::lister::ParamShape;
 use super::shapes;
 use super::{Decoder, DecoderConfig};
-use crate::checkpoint::{Bytes, FileDtype, Planned, TensorView};
+use crate::checkpoint::{Bytes, FileDtype, TensorToWrite, TensorView};
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
@@ -65,14 +65,14 @@ fn matrix(x: &Tensor) -> Result<Tensor> {
 }
 
 /// Returns the weights as the tensors of a file; each is copied from the device when its bytes are requested.
-pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
+pub(super) fn state(decoder: &Decoder) -> Vec<TensorToWrite<'static>> {
     let mut out = Vec::new();
     let all = decoder.shapes.iter().zip(decoder.params.list());
     for (shape, parameter) in all.filter(|(shape, _)| !shape.is_copy(&decoder.config)) {
         let dtype = parameter.dtype();
         let mut data = |name: &str, shape: Vec<usize>, bytes: Box<dyn Fn() -> Result<Vec<u8>>>| {
             let (name, bytes) = (name.to_owned(), Bytes::Later(bytes));
-            out.push(Planned { name, dtype: file_dtype(dtype), shape, bytes });
+            out.push(TensorToWrite { name, dtype: file_dtype(dtype), shape, bytes });
         };
         let mut start = 0;
         for (name, rows) in &shape.pieces {

@@ -66,7 +66,7 @@ pub use sidecars::{MODULES, sidecars};
 pub use stage::Span;
 pub use state::{CacheType, Reach, StateSpec};
 
-use crate::checkpoint::{Planned, TensorData, TensorView};
+use crate::checkpoint::{TensorData, TensorToWrite, TensorView};
 use crate::layers::Mode;
 use crate::layers::Recompute;
 use crate::model::{Continuation, Model};
@@ -341,7 +341,7 @@ impl Decoder {
     /// # Errors
     /// Errors of the device.
     pub fn tensors(&self) -> Result<Vec<TensorData>> {
-        self.state().iter().map(Planned::take).collect()
+        self.state().iter().map(TensorToWrite::take).collect()
     }
 
     /// Loads weights by name, with or without the family's prefix.
@@ -376,7 +376,7 @@ impl Model for Decoder {
             None => Ok(loss),
         }
     }
-    fn state(&self) -> Vec<Planned<'static>> {
+    fn state(&self) -> Vec<TensorToWrite<'static>> {
         files::state(self)
     }
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {

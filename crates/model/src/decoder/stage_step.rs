@@ -11,7 +11,7 @@ use super::pass::{Angles, StepAt};
 use super::stage::{Entry, Stage, carry};
 use super::store::StageStates;
 use super::weight::Weight;
-use super::whole::Whole;
+use super::whole::WholeStep;
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::Texts;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
@@ -31,7 +31,7 @@ pub(super) struct StageStep {
     input: Option<Tensor>,
     state: State,
     /// A step in one launch, if supported.
-    pub(super) whole: Option<Whole>,
+    pub(super) whole: Option<WholeStep>,
     /// Its execution mode.
     pub(super) text: WeightPath,
 }
@@ -154,7 +154,7 @@ impl Stage {
         own: &StageStep,
         store: StageStates<'_>,
         expected: &Tensor,
-    ) -> Result<Option<Whole>> {
+    ) -> Result<Option<WholeStep>> {
         if own.tokens > 1 {
             return Ok(None);
         }
@@ -172,7 +172,7 @@ impl Stage {
     }
 
     /// Returns the tokens of a step in one launch, or the input of the first block, and the number of tokens before each.
-    pub(super) fn whole_input(&self, whole: &Whole, own: &StageStep) -> Result<(Tensor, Tensor)> {
+    pub(super) fn whole_input(&self, whole: &WholeStep, own: &StageStep) -> Result<(Tensor, Tensor)> {
         match whole.step.takes_tokens() {
             true => Ok((own.texts.tokens()?, own.texts.position()?)),
             false => self.step_input(own, whole.texts),

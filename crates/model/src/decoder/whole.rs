@@ -14,7 +14,7 @@ use netcl_tensor::{Error, Result};
 use std::sync::{Arc, PoisonError};
 
 /// A step in one launch, with the copies of matrices that it reads.
-pub(super) struct Whole {
+pub(super) struct WholeStep {
     pub(super) step: DecodeStep,
     pub(super) texts: usize,
     _copies: Arc<Vec<RowMajor>>,
@@ -44,7 +44,7 @@ impl Stage {
         store: StageStates<'_>,
         angles: &[Angles],
         text: WeightPath,
-    ) -> Result<Whole> {
+    ) -> Result<WholeStep> {
         if !text.runs_on(self.device(), store.texts) {
             return Err(Error::unsupported(format!(
                 "decode_step: a device that does not run the kernel for {} texts",
@@ -100,6 +100,6 @@ impl Stage {
             },
             text,
         )?;
-        Ok(Whole { step, texts: store.texts, _copies: copies })
+        Ok(WholeStep { step, texts: store.texts, _copies: copies })
     }
 }

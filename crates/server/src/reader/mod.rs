@@ -8,7 +8,7 @@ mod object;
 mod python;
 mod xml;
 
-use crate::answer::Part;
+use crate::answer::AnswerPart;
 use crate::forms::{ARGS, CALL, CHANNELS, Calls, Forms, LIST, PYTHON, THINK};
 use crate::tools::Tools;
 use channels::Message;
@@ -62,7 +62,7 @@ impl Reader {
     }
 
     /// Adds more text of the answer.
-    pub fn push(&mut self, text: &str) -> Vec<Part> {
+    pub fn push(&mut self, text: &str) -> Vec<AnswerPart> {
         self.held += text;
         let mut parts = Vec::new();
         while self.advance(&mut parts) {}
@@ -70,11 +70,11 @@ impl Reader {
     }
 
     /// Escapes control characters inside strings of arguments: models write them raw, which JSON does not allow.
-    fn valid(&mut self, mut parts: Vec<Part>) -> Vec<Part> {
+    fn valid(&mut self, mut parts: Vec<AnswerPart>) -> Vec<AnswerPart> {
         for part in &mut parts {
             match part {
-                Part::CallBegin { .. } => self.strings = Strings::default(),
-                Part::CallArguments(text) => *text = self.strings.escaped(text),
+                AnswerPart::CallBegin { .. } => self.strings = Strings::default(),
+                AnswerPart::CallArguments(text) => *text = self.strings.escaped(text),
                 _ => {}
             }
         }
@@ -82,37 +82,37 @@ impl Reader {
     }
 
     /// Returns the text that was held back, at the end.
-    pub fn finish(&mut self) -> Vec<Part> {
+    pub fn finish(&mut self) -> Vec<AnswerPart> {
         self.skip_blanks();
         let rest = std::mem::take(&mut self.held);
         let mut parts = Vec::new();
         match std::mem::take(&mut self.state) {
-            State::Thinking | State::Body(Message::Thought) => push(&mut parts, Part::Reasoning, &rest),
-            State::Object(object, _) if object.has_begun() => parts.push(Part::CallEnd),
+            State::Thinking | State::Body(Message::Thought) => push(&mut parts, AnswerPart::Reasoning, &rest),
+            State::Object(object, _) if object.has_begun() => parts.push(AnswerPart::CallEnd),
             State::Xml(xml, _) if xml.has_ended() => {}
-            State::Xml(xml, _) if xml.has_begun() => parts.push(Part::CallEnd),
+            State::Xml(xml, _) if xml.has_begun() => parts.push(AnswerPart::CallEnd),
             State::Object(_, before) | State::Xml(_, before) => {
-                push(&mut parts, Part::Content, &format!("{before}{rest}"));
+                push(&mut parts, AnswerPart::Content, &format!("{before}{rest}"));
             }
             State::Body(Message::Call(_)) => {
-                push(&mut parts, Part::CallArguments, &rest);
-                parts.push(Part::CallEnd);
+                push(&mut parts, AnswerPart::CallArguments, &rest);
+                parts.push(AnswerPart::CallEnd);
             }
-            State::Name => push(&mut parts, Part::Content, &format!("{LIST}{rest}")),
+            State::Name => push(&mut parts, AnswerPart::Content, &format!("{LIST}{rest}")),
             State::Between | State::Head => {}
             State::Begin | State::Saying | State::Body(Message::Text) => {
-                push(&mut parts, Part::Content, &rest);
+                push(&mut parts, AnswerPart::Content, &rest);
             }
         }
         self.valid(parts)
     }
 
     /// Parses more. Returns true if the held text may contain more to parse.
-    fn advance(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn advance(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         match std::mem::take(&mut self.state) {
             State::Begin => self.begin(parts),
             State::Thinking => {
-                let Some((_, rest)) = self.until(&THINK[1..], Part::Reasoning, parts) else {
+                let Some((_, rest)) = self.until(&THINK[1..], AnswerPart::Reasoning, parts) else {
                     return self.stay(State::Thinking);
                 };
                 (self.held, self.blanks, self.forms.thinks) = (rest, true, false);
@@ -145,12 +145,12 @@ impl Reader {
         self.go(state)
     }
     /// Treats text that looked like a call, and the mark before it, as text.
-    fn no_call(&mut self, before: &str, parts: &mut Vec<Part>) -> bool {
-        push(parts, Part::Content, before);
+    fn no_call(&mut self, before: &str, parts: &mut Vec<AnswerPart>) -> bool {
+        push(parts, AnswerPart::Content, before);
         self.go(State::Saying)
     }
 
-    fn object(&mut self, mut object: Object, before: String, parts: &mut Vec<Part>) -> bool {
+    fn object(&mut self, mut object: Object, before: String, parts: &mut Vec<AnswerPart>) -> bool {
         match object.take(&mut self.held, parts) {
             Progress::More => self.stay(State::Object(object, before)),
             Progress::Not => self.no_call(&before, parts),
@@ -197,7 +197,7 @@ impl Reader {
     }
 
     /// Determines the kind of content from the start of an answer.
-    fn begin(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn begin(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         if self.skip_blanks() {
             return self.stay(State::Begin);
         }
@@ -228,7 +228,7 @@ impl Reader {
     }
 
     /// Passes text up to the next call.
-    fn say(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn say(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         if self.skip_blanks() {
             return self.stay(State::Saying);
         }
@@ -239,10 +239,10 @@ impl Reader {
             _ => &[],
         };
         if marks.is_empty() {
-            push(parts, Part::Content, &std::mem::take(&mut self.held));
+            push(parts, AnswerPart::Content, &std::mem::take(&mut self.held));
             return self.stay(State::Saying);
         }
-        let Some((mark, rest)) = self.until(marks, Part::Content, parts) else {
+        let Some((mark, rest)) = self.until(marks, AnswerPart::Content, parts) else {
             return self.stay(State::Saying);
         };
         self.held = rest;
@@ -259,7 +259,7 @@ impl Reader {
     }
 
     /// Parses after the mark of a list.
-    fn list(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn list(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         let text = self.held.trim_start();
         if text.is_empty() {
             // Put the mark back until more is known.
@@ -278,7 +278,7 @@ impl Reader {
     }
 
     /// Parses a name that precedes its arguments.
-    fn name(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn name(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         let Some((name, rest)) = self.held.split_once(ARGS) else {
             let begins_with_name = self.held.trim_start().find(char::is_whitespace).is_none();
             return match self.held.len() <= LONGEST_NAME && begins_with_name {
@@ -289,7 +289,7 @@ impl Reader {
         // An id may be in between.
         let name = name.split('[').next().unwrap_or_default().trim().to_owned();
         self.held = rest.to_owned();
-        parts.push(Part::CallBegin { name });
+        parts.push(AnswerPart::CallBegin { name });
         self.go(State::Object(Object::arguments(), String::new()))
     }
 
@@ -301,16 +301,16 @@ impl Reader {
         self.go(State::Body(message))
     }
 
-    fn body(&mut self, message: Message, parts: &mut Vec<Part>) -> bool {
+    fn body(&mut self, message: Message, parts: &mut Vec<AnswerPart>) -> bool {
         let part = match &message {
-            Message::Thought => Part::Reasoning,
-            Message::Text => Part::Content,
-            Message::Call(_) => Part::CallArguments,
+            Message::Thought => AnswerPart::Reasoning,
+            Message::Text => AnswerPart::Content,
+            Message::Call(_) => AnswerPart::CallArguments,
         };
         if let Message::Call(name) = &message
             && !name.is_empty()
         {
-            parts.push(Part::CallBegin { name: name.clone() });
+            parts.push(AnswerPart::CallBegin { name: name.clone() });
         }
         // The name was already sent.
         let message = if let Message::Call(_) = message { Message::Call(String::new()) } else { message };
@@ -322,7 +322,7 @@ impl Reader {
             self.held.insert_str(0, mark);
         }
         if let Message::Call(_) = message {
-            parts.push(Part::CallEnd);
+            parts.push(AnswerPart::CallEnd);
         }
         self.go(State::Head)
     }
@@ -332,8 +332,8 @@ impl Reader {
     fn until<'m>(
         &mut self,
         marks: &[&'m str],
-        part: fn(String) -> Part,
-        parts: &mut Vec<Part>,
+        part: fn(String) -> AnswerPart,
+        parts: &mut Vec<AnswerPart>,
     ) -> Option<(&'m str, String)> {
         let found = marks.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
         if let Some((at, mark)) = found.min_by_key(|(at, _)| *at) {
@@ -349,7 +349,7 @@ impl Reader {
     }
 }
 
-fn push(parts: &mut Vec<Part>, part: fn(String) -> Part, text: &str) {
+fn push(parts: &mut Vec<AnswerPart>, part: fn(String) -> AnswerPart, text: &str) {
     if !text.is_empty() {
         parts.push(part(text.to_owned()));
     }

@@ -1,6 +1,6 @@
 //! Calls in the form of JSON objects, with streamed arguments.
 
-use crate::answer::Part;
+use crate::answer::AnswerPart;
 use serde_json::Value;
 
 /// Parse state of a part of an answer.
@@ -135,7 +135,7 @@ impl Object {
     }
 
     /// Takes as much as possible from the start of `held`.
-    pub fn take(&mut self, held: &mut String, parts: &mut Vec<Part>) -> Progress {
+    pub fn take(&mut self, held: &mut String, parts: &mut Vec<AnswerPart>) -> Progress {
         loop {
             match &mut self.phase {
                 Phase::Head => match head(held) {
@@ -147,7 +147,7 @@ impl Object {
                         return Progress::Done;
                     }
                     Head::Call(name, at) => {
-                        parts.push(Part::CallBegin { name });
+                        parts.push(AnswerPart::CallBegin { name });
                         held.drain(..at);
                         self.phase = Phase::Arguments(Scan::default());
                     }
@@ -160,7 +160,7 @@ impl Object {
                     };
                     let rest = held.split_off(at);
                     give(parts, std::mem::replace(held, rest));
-                    parts.push(Part::CallEnd);
+                    parts.push(AnswerPart::CallEnd);
                     if self.bare || matches!(end, ValueEnd::Broken(_)) {
                         return Progress::Done;
                     }
@@ -183,9 +183,9 @@ impl Object {
     }
 }
 
-fn give(parts: &mut Vec<Part>, text: String) {
+fn give(parts: &mut Vec<AnswerPart>, text: String) {
     if !text.is_empty() {
-        parts.push(Part::CallArguments(text));
+        parts.push(AnswerPart::CallArguments(text));
     }
 }
 
@@ -196,7 +196,7 @@ enum Head {
     /// A call whose arguments start after this many bytes.
     Call(String, usize),
     /// A call that is complete after this many bytes.
-    Whole([Part; 3], usize),
+    Whole([AnswerPart; 3], usize),
 }
 
 /// Members that can precede the arguments in a call.
@@ -272,7 +272,7 @@ fn whole(text: &str, from: usize) -> Head {
     }
 }
 
-fn call(value: &Value) -> Option<[Part; 3]> {
+fn call(value: &Value) -> Option<[AnswerPart; 3]> {
     let function = value.get("function").filter(|function| function.is_object()).unwrap_or(value);
     let name = function["name"].as_str()?.to_owned();
     let arguments = function.get("arguments").or_else(|| function.get("parameters"))?;
@@ -282,5 +282,5 @@ fn call(value: &Value) -> Option<[Part; 3]> {
         Value::String(text) => serde_json::from_str::<Value>(text).ok().filter(Value::is_object)?.to_string(),
         _ => return None,
     };
-    Some([Part::CallBegin { name }, Part::CallArguments(arguments), Part::CallEnd])
+    Some([AnswerPart::CallBegin { name }, AnswerPart::CallArguments(arguments), AnswerPart::CallEnd])
 }

@@ -182,15 +182,15 @@ fn channels_are_thoughts_texts_and_calls() {
 #[test]
 fn text_and_arguments_are_not_held_back_longer_than_they_may_be_a_mark() {
     let mut reader = reader(of(Calls::Tagged, true, false));
-    assert_eq!(reader.push("a <to"), [Part::Content("a ".into())]);
-    assert_eq!(reader.push("ast"), [Part::Content("<toast".into())]);
-    assert_eq!(reader.push(" on<tool_call>{\"name\": \"f\","), [Part::Content(" on".into())]);
+    assert_eq!(reader.push("a <to"), [AnswerPart::Content("a ".into())]);
+    assert_eq!(reader.push("ast"), [AnswerPart::Content("<toast".into())]);
+    assert_eq!(reader.push(" on<tool_call>{\"name\": \"f\","), [AnswerPart::Content(" on".into())]);
     assert_eq!(
         reader.push(" \"arguments\": {"),
-        [Part::CallBegin { name: "f".into() }, Part::CallArguments("{".into())]
+        [AnswerPart::CallBegin { name: "f".into() }, AnswerPart::CallArguments("{".into())]
     );
-    assert_eq!(reader.push("\"x\": "), [Part::CallArguments("\"x\": ".into())]);
-    assert_eq!(reader.push("1}}"), [Part::CallArguments("1}".into()), Part::CallEnd]);
+    assert_eq!(reader.push("\"x\": "), [AnswerPart::CallArguments("\"x\": ".into())]);
+    assert_eq!(reader.push("1}}"), [AnswerPart::CallArguments("1}".into()), AnswerPart::CallEnd]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::object::Progress;
 use super::python::literal;
-use crate::answer::Part;
+use crate::answer::AnswerPart;
 use crate::forms::CALL;
 use crate::tools::Tools;
 use serde_json::Value;
@@ -53,7 +53,12 @@ impl Xml {
     }
 
     /// Takes as much as possible from the start of `held`.
-    pub fn take(&mut self, held: &mut String, tools: Option<&Tools>, parts: &mut Vec<Part>) -> Progress {
+    pub fn take(
+        &mut self,
+        held: &mut String,
+        tools: Option<&Tools>,
+        parts: &mut Vec<AnswerPart>,
+    ) -> Progress {
         loop {
             let text = held.trim_start();
             let blanks = held.len() - text.len();
@@ -76,7 +81,7 @@ impl Xml {
         }
     }
 
-    fn named(&mut self, text: &str, parts: &mut Vec<Part>) -> Result<usize, Progress> {
+    fn named(&mut self, text: &str, parts: &mut Vec<AnswerPart>) -> Result<usize, Progress> {
         match begins(text, FUNCTION[0]) {
             None => return Err(Progress::More),
             Some(false) => return Err(Progress::Not),
@@ -86,7 +91,7 @@ impl Xml {
             return Err(if text.contains('\n') { Progress::Not } else { Progress::More });
         };
         self.name = text[FUNCTION[0].len()..end].trim().to_owned();
-        parts.push(Part::CallBegin { name: self.name.clone() });
+        parts.push(AnswerPart::CallBegin { name: self.name.clone() });
         self.phase = Phase::Parameters;
         Ok(end + 1)
     }
@@ -95,7 +100,7 @@ impl Xml {
         &mut self,
         text: &str,
         tools: Option<&Tools>,
-        parts: &mut Vec<Part>,
+        parts: &mut Vec<AnswerPart>,
     ) -> Result<usize, Progress> {
         let [parameter, end] = [begins(text, PARAMETER[0]), begins(text, FUNCTION[1])];
         if parameter == Some(true) {
@@ -109,14 +114,14 @@ impl Xml {
             let schema = tools.and_then(|tools| tools.property(&self.name, key));
             let before = if self.count == 0 { "{" } else { ", " };
             let argument = format!("{before}{}: {}", Value::from(key), meant(said, schema));
-            parts.push(Part::CallArguments(argument));
+            parts.push(AnswerPart::CallArguments(argument));
             self.count += 1;
             return Ok(ended + PARAMETER[1].len());
         }
         if end == Some(true) || (parameter, end) == (Some(false), Some(false)) {
             // If neither a parameter nor the end follows, the call still ends.
-            parts.push(Part::CallArguments(if self.count == 0 { "{}" } else { "}" }.into()));
-            parts.push(Part::CallEnd);
+            parts.push(AnswerPart::CallArguments(if self.count == 0 { "{}" } else { "}" }.into()));
+            parts.push(AnswerPart::CallEnd);
             self.phase = Phase::After;
             return Ok(if end == Some(true) { FUNCTION[1].len() } else { 0 });
         }

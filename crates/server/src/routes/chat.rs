@@ -3,7 +3,7 @@
 use super::format::response_format;
 use super::messages::{known_to, messages, short_ids, tools};
 use super::{Generation, Head, harmless};
-use crate::answer::{Answer, Part};
+use crate::answer::{Answer, AnswerPart};
 use crate::app::App;
 use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult, json_response};
@@ -12,7 +12,7 @@ use crate::forms::Calls;
 use crate::logprobs::Words;
 use crate::model::{Loaded, TextParts};
 use crate::output_grammar;
-use crate::piece::{Piece, SequenceEnd, Token};
+use crate::piece::{NewTokens, SequenceEnd, Token};
 use crate::reader::Reader;
 use crate::sampling_params::{MAX_LOGPROBS, SamplingParams};
 use crate::schemas::Format;
@@ -83,7 +83,7 @@ impl Conversation {
 }
 
 /// A parsed request.
-struct Asked {
+struct ChatRequest {
     model: Option<String>,
     conversation: Conversation,
     params: SamplingParams,
@@ -91,7 +91,7 @@ struct Asked {
     usage: bool,
 }
 
-fn asked(mut fields: Fields) -> ApiResult<Asked> {
+fn asked(mut fields: Fields) -> ApiResult<ChatRequest> {
     let mut params = SamplingParams::take(&mut fields)?;
     let model = fields.text("model")?;
     let messages = messages(&mut fields)?;
@@ -120,7 +120,13 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     harmless(&mut fields)?;
     fields.only("modalities", &json!(["text"]))?;
     fields.end()?;
-    Ok(Asked { model, conversation: Conversation { messages, tools, others, format }, params, stream, usage })
+    Ok(ChatRequest {
+        model,
+        conversation: Conversation { messages, tools, others, format },
+        params,
+        stream,
+        usage,
+    })
 }
 
 /// Answers a conversation.
@@ -128,7 +134,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, conversation, params, stream, usage } = asked(Fields::of_body(body)?)?;
+    let ChatRequest { model, conversation, params, stream, usage } = asked(Fields::of_body(body)?)?;
     let (choices, tools) = (params.choices, conversation.tools.clone());
     let (tools, bound) = (tools.as_ref(), conversation.is_bound());
     let Generation { model, running } =
@@ -143,7 +149,8 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
         let wire = ChatWire { head, words, usage, texts };
         return Ok(respond(running, wire, Framing::Openai, choices));
     }
-    let mut texts: Vec<Whole> = (0..choices).map(|_| Whole::new(&model, tools)).collect();
+    let mut texts: Vec<CompleteSequence> =
+        (0..choices).map(|_| CompleteSequence::new(&model, tools)).collect();
     let totals = collect(running, choices, |piece| {
         if let Some(text) = texts.get_mut(piece.choice) {
             text.add(piece);
@@ -159,7 +166,7 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
 }
 
 /// A sequence that is read to its end.
-pub struct Whole {
+pub struct CompleteSequence {
     reader: Reader,
     /// The parsed answer.
     pub answer: Answer,
@@ -168,14 +175,14 @@ pub struct Whole {
     pub finish: &'static str,
 }
 
-impl Whole {
+impl CompleteSequence {
     /// Returns an empty sequence. It looks for calls if `tools` were given.
     pub fn new(model: &Loaded, tools: Option<&Arc<Tools>>) -> Self {
         Self { reader: model.reader(tools), answer: Answer::default(), tokens: Vec::new(), finish: "" }
     }
 
     /// Adds a piece.
-    pub fn add(&mut self, piece: Piece) {
+    pub fn add(&mut self, piece: NewTokens) {
         let mut parts = self.reader.push(&piece.text);
         if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
@@ -246,21 +253,21 @@ impl ChatWire {
 }
 
 /// Returns the delta for a part; `None` for the end of a call.
-fn delta(part: Part, calls: &mut usize) -> Option<Value> {
+fn delta(part: AnswerPart, calls: &mut usize) -> Option<Value> {
     let at = calls.saturating_sub(1);
     Some(match part {
-        Part::Content(text) => json!({ "content": text }),
-        Part::Reasoning(text) => json!({ "reasoning_content": text }),
-        Part::CallBegin { name } => {
+        AnswerPart::Content(text) => json!({ "content": text }),
+        AnswerPart::Reasoning(text) => json!({ "reasoning_content": text }),
+        AnswerPart::CallBegin { name } => {
             let (index, id) = (*calls, crate::names::name("call_"));
             *calls += 1;
             let function = json!({ "name": name, "arguments": "" });
             json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] })
         }
-        Part::CallArguments(text) => {
+        AnswerPart::CallArguments(text) => {
             json!({ "tool_calls": [{ "index": at, "function": { "arguments": text } }] })
         }
-        Part::CallEnd => return None,
+        AnswerPart::CallEnd => return None,
     })
 }
 
@@ -270,7 +277,7 @@ impl Wire for ChatWire {
         (0..self.texts.len()).map(first).collect()
     }
 
-    fn piece(&mut self, piece: &Piece) -> Vec<Event> {
+    fn piece(&mut self, piece: &NewTokens) -> Vec<Event> {
         let Some(text) = self.texts.get_mut(piece.choice) else { return Vec::new() };
         let mut parts = text.reader.push(&piece.text);
         let mut finish = None;

@@ -7,7 +7,7 @@ use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::logprobs::Words;
 use crate::model::Loaded;
-use crate::piece::{Piece, SequenceEnd, Token};
+use crate::piece::{NewTokens, SequenceEnd, Token};
 use crate::sampling_params::SamplingParams;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use axum::http::StatusCode;
@@ -85,7 +85,7 @@ pub fn prompts(value: Option<Value>, param: &str, most: usize) -> ApiResult<Vec<
     }
 }
 
-struct Asked {
+struct CompletionRequest {
     model: Option<String>,
     prompts: Vec<Prompt>,
     params: SamplingParams,
@@ -94,7 +94,7 @@ struct Asked {
     usage: bool,
 }
 
-fn asked(mut fields: Fields) -> ApiResult<Asked> {
+fn asked(mut fields: Fields) -> ApiResult<CompletionRequest> {
     let mut params = SamplingParams::take(&mut fields)?;
     let model = fields.text("model")?;
     let prompts = prompts(fields.any("prompt"), "prompt", MAX_PROMPTS)?;
@@ -112,7 +112,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     let (stream, usage) = super::streaming(&mut fields)?;
     harmless(&mut fields)?;
     fields.end()?;
-    Ok(Asked { model, prompts, params, echo, stream, usage })
+    Ok(CompletionRequest { model, prompts, params, echo, stream, usage })
 }
 
 /// Continues prompts.
@@ -120,7 +120,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, prompts, params, echo, stream, usage } = asked(Fields::of_body(body)?)?;
+    let CompletionRequest { model, prompts, params, echo, stream, usage } = asked(Fields::of_body(body)?)?;
     let choices = params.choices;
     let texts = choices * prompts.len();
     let own = prompts.clone();
@@ -145,8 +145,9 @@ pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
         let wire = CompletionWire { head, words, usage, shown, choices, offsets: vec![0; texts] };
         return Ok(respond(running, wire, Framing::Openai, choices));
     }
-    let mut all: Vec<Whole> =
-        (0..texts).map(|at| Whole { text: shown[at / choices].clone(), ..Whole::default() }).collect();
+    let mut all: Vec<CompleteText> = (0..texts)
+        .map(|at| CompleteText { text: shown[at / choices].clone(), ..CompleteText::default() })
+        .collect();
     let totals = collect(running, choices, |piece| {
         if let Some(whole) = all.get_mut(piece.choice) {
             whole.add(piece);
@@ -170,14 +171,14 @@ fn echoed(model: &Loaded, prompt: &Prompt) -> ApiResult<String> {
 }
 
 #[derive(Default)]
-struct Whole {
+struct CompleteText {
     text: String,
     tokens: Vec<Token>,
     finish: &'static str,
 }
 
-impl Whole {
-    fn add(&mut self, piece: Piece) {
+impl CompleteText {
+    fn add(&mut self, piece: NewTokens) {
         self.text.push_str(&piece.text);
         if piece.tokens.iter().any(|token| token.logprobs.is_some()) {
             self.tokens.extend(piece.tokens);
@@ -228,7 +229,7 @@ impl Wire for CompletionWire {
         each.map(event).collect()
     }
 
-    fn piece(&mut self, piece: &Piece) -> Vec<Event> {
+    fn piece(&mut self, piece: &NewTokens) -> Vec<Event> {
         let finish = match &piece.end {
             Some(SequenceEnd::Done(finish, _)) => Some(finish_reason(finish)),
             _ => None,

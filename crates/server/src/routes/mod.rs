@@ -14,7 +14,7 @@ use crate::app::{App, MAX_GRAMMARS};
 use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
-use crate::guard::{Held, RequestName, body};
+use crate::guard::{HeldBody, RequestName, body};
 use crate::model::{Loaded, Running};
 use crate::names::name;
 use axum::Router;
@@ -114,7 +114,7 @@ type Handler = fn(Arc<App>, String, Vec<u8>) -> Answer;
 async fn handled(app: Arc<App>, request: Request, handler: Handler) -> ApiResult<Response> {
     let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
     // The memory is released when the answer's head is ready; streamed content has separate limits.
-    let Held { body, memory: _memory } = body(&app, request).await?;
+    let HeldBody { body, memory: _memory } = body(&app, request).await?;
     handler(app, name, body).await
 }
 

@@ -1,19 +1,19 @@
 //! Ollama's routes for models: `/api/chat`, `/api/generate`, `/api/embed`, `/api/embeddings`.
 
 use super::Generation;
-use super::chat::{Conversation, Whole};
+use super::chat::{CompleteSequence, Conversation};
 use super::completions::{Prompt, prompts};
 use super::embeddings::{MAX_TEXTS, embedded};
 use super::format::missing;
 use super::messages::{messages, tools};
 use super::ollama_models::{named, ok, today};
-use crate::answer::Part;
+use crate::answer::AnswerPart;
 use crate::app::App;
 use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use crate::model::Loaded;
-use crate::piece::{Piece, SequenceEnd};
+use crate::piece::{NewTokens, SequenceEnd};
 use crate::reader::Reader;
 use crate::sampling_params::SamplingParams;
 use crate::schemas::Format;
@@ -72,7 +72,7 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
 }
 
 /// A parsed request of either route.
-struct Asked {
+struct OllamaRequest {
     model: String,
     params: SamplingParams,
     stream: bool,
@@ -85,7 +85,7 @@ struct Asked {
 /// Template variables in addition to the messages, by name.
 type Others = Vec<(String, Value)>;
 
-fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
+fn asked(app: &App, fields: &mut Fields) -> ApiResult<(OllamaRequest, Format, Others)> {
     let model = named(app, fields)?;
     let (params, context) = options(fields)?;
     let stream = fields.flag("stream")?.unwrap_or(true);
@@ -96,7 +96,7 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
         Some(effort @ Value::String(_)) => others.push(("reasoning_effort".into(), effort)),
         Some(other) => return Err(wrong("think", &other, "true, false or a string")),
     }
-    Ok((Asked { model, params, stream, context, tools: None }, format(fields)?, others))
+    Ok((OllamaRequest { model, params, stream, context, tools: None }, format(fields)?, others))
 }
 
 /// Parses `keep_alive`: models stay loaded until another one needs their memory. In a request without a prompt, 0 asks to unload the model at once.
@@ -123,7 +123,7 @@ fn keep(fields: &mut Fields, empty: bool) -> ApiResult<()> {
 ///
 /// # Errors
 /// 404, and errors from loading it.
-async fn load(app: &Arc<App>, asked: &Asked, kind: Kind) -> ApiResult<Response> {
+async fn load(app: &Arc<App>, asked: &OllamaRequest, kind: Kind) -> ApiResult<Response> {
     let model = app.models.get(Some(&asked.model)).await?;
     let mut body = json!({ "model": model.name, "created_at": today(), "done": true, "done_reason": "load" });
     match kind {
@@ -151,7 +151,7 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let messages = messages(&mut fields)?;
     fields.end()?;
     let tools = tools.map(Tools::new).transpose()?.map(Arc::new);
-    let asked = Asked { tools: tools.clone(), ..asked };
+    let asked = OllamaRequest { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     let bound = conversation.is_bound();
     let job = move |model: &Loaded, params: &SamplingParams, patience: &Patience| {
@@ -197,12 +197,12 @@ pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
 async fn answer(
     app: &Arc<App>,
     request: &str,
-    asked: Asked,
+    asked: OllamaRequest,
     kind: Kind,
     bound: bool,
     job: impl FnOnce(&Loaded, &SamplingParams, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
-    let Asked { model, params, stream, context, tools } = asked;
+    let OllamaRequest { model, params, stream, context, tools } = asked;
     let Generation { model, running } =
         Generation::begin(app, request, Some(&model), [1, 1], bound, move |model, patience| {
             let longest = model.about.longest;
@@ -225,7 +225,7 @@ async fn answer(
     if stream {
         return Ok(respond(running, wire, Framing::Lines, 1));
     }
-    let mut whole = Whole::new(&model, tools.as_ref());
+    let mut whole = CompleteSequence::new(&model, tools.as_ref());
     let totals = collect(running, 1, |piece| whole.add(piece)).await?;
     wire.finish = if whole.finish == "length" { "length" } else { "stop" };
     let mut body = wire.last(&totals);
@@ -303,7 +303,7 @@ impl Wire for OllamaWire {
         Vec::new()
     }
 
-    fn piece(&mut self, piece: &Piece) -> Vec<Event> {
+    fn piece(&mut self, piece: &NewTokens) -> Vec<Event> {
         let mut parts = self.reader.push(&piece.text);
         if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
@@ -312,15 +312,17 @@ impl Wire for OllamaWire {
         let (mut content, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());
         for part in parts {
             match part {
-                Part::Content(text) => content += &text,
-                Part::Reasoning(text) => thinking += &text,
-                Part::CallBegin { name } => self.calls.push((name, String::new())),
-                Part::CallArguments(text) => {
+                AnswerPart::Content(text) => content += &text,
+                AnswerPart::Reasoning(text) => thinking += &text,
+                AnswerPart::CallBegin { name } => self.calls.push((name, String::new())),
+                AnswerPart::CallArguments(text) => {
                     if let Some((_, arguments)) = self.calls.last_mut() {
                         arguments.push_str(&text);
                     }
                 }
-                Part::CallEnd => calls.extend(self.calls.pop().map(|(name, text)| called(&name, &text))),
+                AnswerPart::CallEnd => {
+                    calls.extend(self.calls.pop().map(|(name, text)| called(&name, &text)))
+                }
             }
         }
         if content.is_empty() && thinking.is_empty() && calls.is_empty() {

@@ -1,15 +1,15 @@
 //! `POST /v1/responses`: OpenAI's newer interface. Nothing is stored, so clients send the whole conversation each time.
 
-use super::chat::{Conversation, Whole};
+use super::chat::{CompleteSequence, Conversation};
 use super::format::{missing, schema, unknown};
 use super::messages::{only, text};
 use super::{Generation, harmless, now};
-use crate::answer::{Answer, Call, Part};
+use crate::answer::{Answer, AnswerPart, Call};
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::names::name;
-use crate::piece::{Piece, SequenceEnd};
+use crate::piece::{NewTokens, SequenceEnd};
 use crate::reader::Reader;
 use crate::sampling_params::SamplingParams;
 use crate::schemas::Format;
@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// A parsed request, and the fields that an answer repeats.
-struct Asked {
+struct ResponseRequest {
     model: Option<String>,
     conversation: Conversation,
     params: SamplingParams,
@@ -133,7 +133,7 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
     Ok(of)
 }
 
-fn asked(body: &[u8]) -> ApiResult<Asked> {
+fn asked(body: &[u8]) -> ApiResult<ResponseRequest> {
     let mut fields = Fields::of_body(body)?;
     let repeated = repeated(&fields);
     let mut params = SamplingParams::take(&mut fields)?;
@@ -165,7 +165,7 @@ fn asked(body: &[u8]) -> ApiResult<Asked> {
     fields.only("top_logprobs", &0.into())?;
     fields.end()?;
     let conversation = Conversation { messages, tools, others, format };
-    Ok(Asked { model, conversation, params, stream, repeated })
+    Ok(ResponseRequest { model, conversation, params, stream, repeated })
 }
 
 /// Returns the fields that an answer repeats, with the sent or the default values.
@@ -310,7 +310,7 @@ fn items(answer: &Answer) -> Vec<Item> {
 /// # Errors
 /// 400 for an invalid request, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
-    let Asked { model, conversation, params, stream, repeated } = asked(body)?;
+    let ResponseRequest { model, conversation, params, stream, repeated } = asked(body)?;
     let (tools, bound) = (conversation.tools.clone(), conversation.is_bound());
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), [1, 1], bound, move |model, patience| {
@@ -324,7 +324,7 @@ pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult
         let wire = ResponseWire { frame, reader, items: Vec::new(), open: false, finish: "stop", number: 0 };
         return Ok(respond(running, wire, Framing::Named, 1));
     }
-    let mut whole = Whole::new(&model, tools.as_ref());
+    let mut whole = CompleteSequence::new(&model, tools.as_ref());
     let totals = collect(running, 1, |piece| whole.add(piece)).await?;
     let status = status(whole.finish);
     let output = items(&whole.answer).iter().map(|item| item.json(status)).collect();
@@ -436,7 +436,7 @@ impl Wire for ResponseWire {
         vec![created, self.event("response.in_progress", json!({ "response": response }))]
     }
 
-    fn piece(&mut self, piece: &Piece) -> Vec<Event> {
+    fn piece(&mut self, piece: &NewTokens) -> Vec<Event> {
         let mut parts = self.reader.push(&piece.text);
         if let Some(SequenceEnd::Done(finish, _)) = &piece.end {
             parts.extend(self.reader.finish());
@@ -445,11 +445,11 @@ impl Wire for ResponseWire {
         let mut events = Vec::new();
         for part in parts {
             match part {
-                Part::Content(text) => self.more(Kind::Message, &text, &mut events),
-                Part::Reasoning(text) => self.more(Kind::Reasoning, &text, &mut events),
-                Part::CallBegin { name } => self.begin_item(Kind::Call, &name, &mut events),
-                Part::CallArguments(text) => self.more(Kind::Call, &text, &mut events),
-                Part::CallEnd => self.end_item(&mut events),
+                AnswerPart::Content(text) => self.more(Kind::Message, &text, &mut events),
+                AnswerPart::Reasoning(text) => self.more(Kind::Reasoning, &text, &mut events),
+                AnswerPart::CallBegin { name } => self.begin_item(Kind::Call, &name, &mut events),
+                AnswerPart::CallArguments(text) => self.more(Kind::Call, &text, &mut events),
+                AnswerPart::CallEnd => self.end_item(&mut events),
             }
         }
         events

@@ -60,14 +60,14 @@ fn key(nodes: &Nodes, roots: &[usize]) -> u128 {
 
 type Source = (&'static str, Text);
 
-struct Planned {
+struct PlannedKernel {
     steps: Vec<PlanStep>,
     texts: RwLock<HashMap<(usize, KernelLayout), Source>>,
 }
 
 /// Plans of a device.
 #[derive(Default)]
-struct Plans(RwLock<HashMap<u128, Arc<Planned>>>);
+struct Plans(RwLock<HashMap<u128, Arc<PlannedKernel>>>);
 
 /// Returns a kernel name for the profiler and the cache, derived from the source. Equal sources share a name.
 fn interned(text: &str) -> &'static str {
@@ -85,7 +85,7 @@ fn interned(text: &str) -> &'static str {
     }
 }
 
-fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
+fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<PlannedKernel> {
     let plans = device.extension(|_| Plans::default());
     let key = key(nodes, roots);
     if let Some(found) = plans.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -99,7 +99,7 @@ fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
         kept && rows >= MIN_ADDED * busy
     };
     let walks = Walks { few: &few, columns: &columns };
-    let made = Arc::new(Planned { steps: plan(nodes, roots, &walks), texts: RwLock::default() });
+    let made = Arc::new(PlannedKernel { steps: plan(nodes, roots, &walks), texts: RwLock::default() });
     plans.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&made));
     made
 }
@@ -156,7 +156,7 @@ pub(super) fn sources(
 struct Run<'a> {
     nodes: &'a Nodes,
     device: &'a Device,
-    planned: Arc<Planned>,
+    planned: Arc<PlannedKernel>,
     values: HashMap<usize, Tensor>,
     dtypes: HashMap<usize, DType>,
     inputs: &'a [Tensor],

@@ -4,7 +4,7 @@ use super::plan::BufferPlan;
 use super::record::{Recorded, Trace, recorded};
 use crate::{Device, Error, Result, Tensor};
 use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
-use netcl_device::record::{Command, Held, Mode, Recorded as Argument, Touched};
+use netcl_device::record::{CaptureMemory, Command, Mode, Recorded as Argument, Touched};
 use netcl_device::{Buffer, Label};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Graph {
     device: Device,
     steps: Vec<Step>,
     // Dropped after the commands: a kernel may only be released while its memory still exists.
-    held: Held,
+    held: CaptureMemory,
     uses: Box<Uses>,
     _chunks: Vec<Buffer>,
     /// Memory objects that bound kernels do not keep alive.
@@ -94,7 +94,12 @@ impl Graph {
         Ok((graph, out))
     }
 
-    fn bind(device: &Device, commands: Vec<Command>, held: Held, chunks: Vec<Buffer>) -> Result<Self> {
+    fn bind(
+        device: &Device,
+        commands: Vec<Command>,
+        held: CaptureMemory,
+        chunks: Vec<Buffer>,
+    ) -> Result<Self> {
         let mut steps = Vec::with_capacity(commands.len());
         let (mut memory, mut uses) = (Vec::new(), Box::<Uses>::default());
         for (at, command) in commands.into_iter().enumerate() {

@@ -4,7 +4,7 @@
 //! could give another result elsewhere: a kernel outside of operations that reads data derived from the inputs, a result that is read on
 //! the host, memory that is overwritten, or an operation that gives another result when called by its name.
 
-use super::spec::{GraphInput, GraphNode, KernelUse, Made, Setting, Spec, ValueType, WeightInfo};
+use super::spec::{GraphInput, GraphNode, KernelUse, NodeResult, Setting, Spec, ValueType, WeightInfo};
 use crate::graph::Trace;
 use crate::ops::observe::{self, Called};
 use crate::ops::{copied, find};
@@ -162,7 +162,7 @@ impl Noting {
             if depends {
                 self.depend.insert(y.storage().number());
             }
-            results.push(Made { of, form: ValueType::fixed(y.dims(), y.dtype()) });
+            results.push(NodeResult { of, form: ValueType::fixed(y.dims(), y.dtype()) });
         }
         let mut attributes: Vec<(String, Setting)> = called
             .attributes

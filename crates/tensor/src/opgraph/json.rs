@@ -1,6 +1,6 @@
 //! A graph of operations as JSON.
 
-use super::spec::{GraphInput, GraphNode, KernelUse, Made, Setting, Size, Spec, ValueType, WeightInfo};
+use super::spec::{GraphInput, GraphNode, KernelUse, NodeResult, Setting, Size, Spec, ValueType, WeightInfo};
 use crate::ops::call::Value;
 use crate::{DType, Error, Result};
 use serde_json::{Map, Value as Json, json};
@@ -42,7 +42,7 @@ fn setting_out(setting: &Setting) -> Json {
 fn node_out(node: &GraphNode) -> Json {
     let attributes: Map<String, Json> =
         node.attributes.iter().map(|(name, setting)| (name.clone(), setting_out(setting))).collect();
-    let result = |made: &Made| {
+    let result = |made: &NodeResult| {
         let mut out = form_out(&made.form);
         out["of"] = json!(made.of);
         out
@@ -203,7 +203,8 @@ impl At<'_> {
             inputs: self
                 .each("inputs", |id| if id.json.is_null() { Ok(None) } else { id.count().map(Some) })?,
             attributes: map.keys().map(setting).collect::<Result<_>>()?,
-            results: self.each("results", |r| Ok(Made { of: r.get("of")?.count()?, form: r.form()? }))?,
+            results: self
+                .each("results", |r| Ok(NodeResult { of: r.get("of")?.count()?, form: r.form()? }))?,
             kernels: self.each("kernels", |k| {
                 Ok(KernelUse {
                     variant: k.get("variant")?.text()?,

@@ -82,7 +82,7 @@ const GAP: (f64, f64) = (28.0, 44.0);
 
 /// Position of a box: horizontal center, top, width and height.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct BoxPosition {
     x: f64,
     y: f64,
     width: f64,
@@ -125,9 +125,9 @@ fn layered(boxes: &[Shown]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the position of each box, and the picture's width and height.
-fn places(boxes: &[Shown]) -> (Vec<Place>, f64, f64) {
+fn places(boxes: &[Shown]) -> (Vec<BoxPosition>, f64, f64) {
     let rows = layered(boxes);
-    let mut places = vec![Place::default(); boxes.len()];
+    let mut places = vec![BoxPosition::default(); boxes.len()];
     for (place, shown) in places.iter_mut().zip(boxes) {
         let longest = shown.lines.iter().map(|line| short(line).chars().count()).max().unwrap_or(0);
         place.width = longest as f64 * LETTER + 20.0;

@@ -145,7 +145,7 @@ impl std::fmt::Display for Setting {
 
 /// A result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct NodeResult {
     /// Index among the call's results.
     pub of: usize,
     /// Shape and type.
@@ -179,7 +179,7 @@ pub struct GraphNode {
     /// Its attributes.
     pub attributes: Vec<(String, Setting)>,
     /// Its results.
-    pub results: Vec<Made>,
+    pub results: Vec<NodeResult>,
     /// Its kernels on the device where it was recorded.
     pub kernels: Vec<KernelUse>,
 }

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Default)]
-struct Kept(Mutex<HashMap<(&'static str, QueueKind), Buffer>>);
+struct CounterBuffers(Mutex<HashMap<(&'static str, QueueKind), Buffer>>);
 
 /// Returns at least `count` 32-bit zeros for the launches of `user` in this thread's queue, which run one after the other. The existing buffer is
 /// reused if it is large enough. The buffers belong to the device, so they do not count as leaks.
 pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Result<Buffer> {
-    let kept = device.extension(|_| Kept::default());
+    let kept = device.extension(|_| CounterBuffers::default());
     let mut kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
     let bytes = count * size_of::<u32>();
     let user = (user, device.queue());

@@ -8,7 +8,7 @@ use netcl_kernel::tune::{Recording, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Launches of one case.
-pub(super) struct Seen {
+pub(super) struct CaseLaunches {
     /// Index of the op in the list.
     pub op: usize,
     /// Index of the case in the op.
@@ -21,7 +21,7 @@ pub(super) struct Seen {
 ///
 /// # Errors
 /// Errors of an op before its launches.
-pub(super) fn survey(device: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
+pub(super) fn survey(device: &Device, ops: &[OpEntry]) -> Result<Vec<CaseLaunches>> {
     survey_on(&twin_of(device), ops)
 }
 
@@ -38,11 +38,11 @@ pub(super) fn twin_of(device: &Device) -> Device {
     Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), settings)
 }
 
-fn survey_on(twin: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
+fn survey_on(twin: &Device, ops: &[OpEntry]) -> Result<Vec<CaseLaunches>> {
     let mut out = Vec::new();
     for (op, entry) in ops.iter().enumerate() {
         for (case, run) in entry.cases(DType::F32)?.iter().enumerate() {
-            out.push(Seen { op, case, recording: launches(twin, run)? });
+            out.push(CaseLaunches { op, case, recording: launches(twin, run)? });
         }
     }
     Ok(out)
@@ -113,7 +113,7 @@ impl Owners {
     pub fn of(device: &Device, ops: &'static [OpEntry]) -> Result<Self> {
         let (mut out, twin) = (Self::default(), twin_of(device));
         let mut jobs: BTreeMap<&'static str, BTreeSet<u64>> = BTreeMap::new();
-        for Seen { op, recording, .. } in survey_on(&twin, ops)? {
+        for CaseLaunches { op, recording, .. } in survey_on(&twin, ops)? {
             for (job, bucket) in recording.tuned.iter().filter(|(name, _)| recording.variants.contains(name))
             {
                 jobs.entry(job).or_default().insert(*bucket);

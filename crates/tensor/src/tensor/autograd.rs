@@ -31,12 +31,12 @@ pub(crate) struct TapeNode {
     /// Layer of the model in which it ran: see [`crate::tape::layer`].
     pub layer: u32,
     /// Data that is known after the op has run. A deferred op has results before that.
-    pub done: OnceLock<Done>,
+    pub done: OnceLock<CompletedOp>,
     pub body: Mutex<Option<Body>>,
 }
 
 /// Data of an op that has run.
-pub(crate) struct Done {
+pub(crate) struct CompletedOp {
     pub number: u64,
     /// The op's results.
     pub results: Vec<ShapeAndType>,
@@ -47,7 +47,7 @@ impl TapeNode {
     ///
     /// # Errors
     /// `Internal` if it has not run.
-    pub fn done(&self) -> Result<&Done> {
+    pub fn done(&self) -> Result<&CompletedOp> {
         let why = || Error::internal(format!("backward: {} was deferred and has not run", self.op));
         self.done.get().ok_or_else(why)
     }

@@ -23,15 +23,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The expected message for a wrong shape and a wrong type, or the reason why every shape or type is valid.
-enum Said {
+enum ExpectedError {
     Shape(Result<Tensor>, &'static str),
     Type(Result<Tensor>, &'static str),
     AnyShape(&'static str),
     AnyType(&'static str),
 }
-use Said::{AnyShape, AnyType, Shape, Type};
+use ExpectedError::{AnyShape, AnyType, Shape, Type};
 
-type Row = (&'static str, Vec<Said>);
+type Row = (&'static str, Vec<ExpectedError>);
 
 /// Zeros to make mistakes with.
 struct Zeros(Device);
@@ -283,7 +283,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
 }
 
 /// Two texts.
-fn choices(z: &Zeros) -> Vec<Said> {
+fn choices(z: &Zeros) -> Vec<ExpectedError> {
     let state = Texts::new(&z.0, 2, 3).unwrap();
     let by = |texts| Chooser::new(&z.0, &Rules::greedy(), texts, 5, Some(&[0.0; 5])).unwrap().unwrap();
     vec![

@@ -1,6 +1,6 @@
 //! Matrix products, fused products, and attention.
 
-use super::{Row, Said, Shape, Type, Zeros};
+use super::{ExpectedError, Row, Shape, Type, Zeros};
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::balance_loss::balance_loss;
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
@@ -148,7 +148,7 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
 }
 
 /// Uses pages of four rows with two heads of 8 elements each.
-fn appended(z: &Zeros) -> Vec<Said> {
+fn appended(z: &Zeros) -> Vec<ExpectedError> {
     let (cache, pages) = (z.f(&[3, 4, 2, 8]), z.int(&[2]));
     let append = |x: &Tensor, rows: &Tensor, pages: &Tensor, first| {
         cache_append(x, TextPages { rows, pages }, first).map(|()| rows.clone())
@@ -176,7 +176,7 @@ fn appended(z: &Zeros) -> Vec<Said> {
     ]
 }
 
-fn gathered(z: &Zeros) -> Vec<Said> {
+fn gathered(z: &Zeros) -> Vec<ExpectedError> {
     let (rows, pages) = (&z.f(&[3, 4, 2, 8]), &z.int(&[2]));
     let gather = |places, size, dtype| cache_gather(TextPages { rows, pages }, places, size, dtype);
     vec![
@@ -190,7 +190,7 @@ fn gathered(z: &Zeros) -> Vec<Said> {
 }
 
 /// Uses four query heads that share two key heads of 8 elements each.
-fn decode_steps(z: &Zeros) -> Vec<Said> {
+fn decode_steps(z: &Zeros) -> Vec<ExpectedError> {
     let options = DecodeOptions { heads: 4, kv_heads: 2, scale: None, window: None, softcap: None };
     let (rows, first) = (z.f(&[2, 9, 4, 8]), z.int(&[1]));
     let qkv = z.f(&[2, 1, 64]);

@@ -182,7 +182,7 @@ impl All {
                 continue;
             }
             at += pattern[at..].find(&*text).unwrap_or(0);
-            parts.push(Part::of(&text, wild).map_err(|e| {
+            parts.push(PatternPart::of(&text, wild).map_err(|e| {
                 Error::format(format!("{pattern}: invalid pattern: {} at character {}", e.msg, at + e.pos))
             })?);
         }
@@ -195,18 +195,18 @@ impl All {
     }
 
     /// Matches `parts` below `dir`; `bare` omits `dir` from the paths.
-    fn expand(&mut self, dir: &Path, parts: &[Part], bare: bool) -> Result<()> {
+    fn expand(&mut self, dir: &Path, parts: &[PatternPart], bare: bool) -> Result<()> {
         let Some((part, rest)) = parts.split_first() else {
             self.meet(dir.to_owned());
             return Ok(());
         };
         let child = |name: &str| if bare { PathBuf::from(name) } else { dir.join(name) };
         match part {
-            Part::Name(name) => {
+            PatternPart::Name(name) => {
                 let path = child(name);
                 if path.exists() { self.expand(&path, rest, false) } else { Ok(()) }
             }
-            Part::Match(pattern) => {
+            PatternPart::Match(pattern) => {
                 let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
                 // A folder that cannot be listed matches nothing, as in a shell.
                 for (_, name, _) in entries(dir).unwrap_or_default() {
@@ -216,7 +216,7 @@ impl All {
                 }
                 Ok(())
             }
-            Part::Folders => {
+            PatternPart::Folders => {
                 if !rest.is_empty() {
                     self.expand(dir, rest, bare)?;
                 }
@@ -235,14 +235,14 @@ impl All {
 }
 
 /// A component of a pattern.
-enum Part {
+enum PatternPart {
     Name(String),
     Match(glob::Pattern),
     /// `**`
     Folders,
 }
 
-impl Part {
+impl PatternPart {
     fn of(text: &str, wild: bool) -> Result<Self, glob::PatternError> {
         Ok(match text {
             "**" => Self::Folders,

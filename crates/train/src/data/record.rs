@@ -22,7 +22,7 @@ const MAX_NAMED_FILES: usize = 8;
 /// The files of `--data`, in training order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataRecord {
-    files: Vec<Seen>,
+    files: Vec<FileState>,
     sampled: bool,
     /// Number of text files of the validation part, which are the last ones; unknown for shards.
     val: Option<usize>,
@@ -30,7 +30,7 @@ pub struct DataRecord {
 
 /// A file in its present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct FileState {
     path: PathBuf,
     bytes: u64,
     sum: String,
@@ -77,7 +77,7 @@ impl DataSource {
     /// # Errors
     /// `Io`.
     pub fn record(&self) -> Result<DataRecord> {
-        let whole = |file: &super::TextFile| Seen {
+        let whole = |file: &super::TextFile| FileState {
             path: file.path().to_owned(),
             bytes: file.bytes,
             sum: file.sum.to_hex().to_string(),
@@ -94,12 +94,12 @@ impl DataSource {
     }
 }
 
-fn of_shard(shard: &IdFile) -> Result<Seen> {
+fn of_shard(shard: &IdFile) -> Result<FileState> {
     let path = shard.path();
     let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
     let bytes = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
     let sum = sum(&file, bytes, true).map_err(|e| Error::io("reading", path, &e))?;
-    Ok(Seen { path: path.to_owned(), bytes, sum })
+    Ok(FileState { path: path.to_owned(), bytes, sum })
 }
 
 /// Returns the checksum of the first `bytes` of a file.
@@ -133,8 +133,10 @@ impl DataRecord {
     /// `Internal`.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         let root = self.root();
-        let name = |file: &Seen| file.path.strip_prefix(&root).unwrap_or(&file.path).to_string_lossy().into();
-        let file = |file: &Seen| WrittenFile { name: name(file), bytes: file.bytes, sum: file.sum.clone() };
+        let name =
+            |file: &FileState| file.path.strip_prefix(&root).unwrap_or(&file.path).to_string_lossy().into();
+        let file =
+            |file: &FileState| WrittenFile { name: name(file), bytes: file.bytes, sum: file.sum.clone() };
         let files = self.files.iter().map(file).collect();
         let written =
             Written { format: FORMAT, sampled: self.sampled, files, val: self.val.filter(|n| *n > 0) };
@@ -157,7 +159,7 @@ impl DataRecord {
     /// `Format` with the names of edited or missing files: a resumed run must not train on other text unnoticed.
     pub fn since(&self, written: &[u8]) -> Result<Option<String>> {
         let before = Written::read(written)?;
-        let same = |a: &WrittenFile, b: &Seen| (a.bytes, &a.sum) == (b.bytes, &b.sum);
+        let same = |a: &WrittenFile, b: &FileState| (a.bytes, &a.sum) == (b.bytes, &b.sum);
         let comparable = before.sampled == self.sampled;
         if comparable {
             same_split(before.val.unwrap_or(0) > 0, self.val.unwrap_or(0) > 0)?;
@@ -172,7 +174,7 @@ impl DataRecord {
         for (at, file) in self.files.iter().enumerate().filter(|_| comparable) {
             by_content.entry((file.bytes, &file.sum)).or_default().push(at);
         }
-        let mut left: Vec<Option<&Seen>> = self.files.iter().map(Some).collect();
+        let mut left: Vec<Option<&FileState>> = self.files.iter().map(Some).collect();
         let named = |at: usize, old: &WrittenFile| self.files[at].path.ends_with(&old.name);
         // The present file with the same content under any name; among copies, the one with the same name.
         let mut missing = Vec::new();

@@ -170,7 +170,7 @@ impl TextReader<'_> {
 }
 
 /// Result of scanning a file.
-struct Seen {
+struct ScanResult {
     bytes: u64,
     sum: blake3::Hash,
     wrong: Option<Wrong>,
@@ -182,7 +182,7 @@ enum Wrong {
     Malformed(Malformed),
 }
 
-fn look(path: &Path, encoding: TextEncoding, mark: usize, watch: &mut DataWatcher<'_>) -> Result<Seen> {
+fn look(path: &Path, encoding: TextEncoding, mark: usize, watch: &mut DataWatcher<'_>) -> Result<ScanResult> {
     let io = |e: std::io::Error| Error::io("reading", path, &e);
     let mut file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
     let (mut decoder, mut hasher) = (Decoder::new(encoding), blake3::Hasher::new());
@@ -205,7 +205,7 @@ fn look(path: &Path, encoding: TextEncoding, mark: usize, watch: &mut DataWatche
         bytes += count as u64;
         watch.read(count as u64)?;
         if last {
-            return Ok(Seen { bytes, sum: hasher.finalize(), wrong });
+            return Ok(ScanResult { bytes, sum: hasher.finalize(), wrong });
         }
     }
 }

@@ -7,13 +7,13 @@ use std::{ops::Range, sync::Arc};
 /// A sequence of token ids. Clones and [slices](Tokens::slice) share the storage.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    parts: Vec<Part>,
+    parts: Vec<TokenSlice>,
     len: usize,
 }
 
 /// `len` ids of `store` from index `from` on, which are the sequence's ids from `start` on.
 #[derive(Clone, Debug)]
-struct Part {
+struct TokenSlice {
     start: usize,
     from: usize,
     len: usize,
@@ -33,7 +33,7 @@ impl From<Vec<u32>> for Tokens {
         let small: Option<Vec<u16>> = ids.iter().map(|&id| u16::try_from(id).ok()).collect();
         let len = ids.len();
         let store = small.map_or_else(|| Store::Large(ids.into()), |small| Store::Small(small.into()));
-        Self { parts: vec![Part { start: 0, from: 0, len, store }], len }
+        Self { parts: vec![TokenSlice { start: 0, from: 0, len, store }], len }
     }
 }
 
@@ -41,12 +41,12 @@ impl Tokens {
     /// Stores ids of two bytes.
     pub(super) fn small(ids: Vec<u16>) -> Self {
         let len = ids.len();
-        Self { parts: vec![Part { start: 0, from: 0, len, store: Store::Small(ids.into()) }], len }
+        Self { parts: vec![TokenSlice { start: 0, from: 0, len, store: Store::Small(ids.into()) }], len }
     }
 
     /// Returns the first `len` ids of a file.
     pub(super) fn of_file(file: IdFile, len: usize) -> Self {
-        Self { parts: vec![Part { start: 0, from: 0, len, store: Store::File(Arc::new(file)) }], len }
+        Self { parts: vec![TokenSlice { start: 0, from: 0, len, store: Store::File(Arc::new(file)) }], len }
     }
 
     /// Returns the files of the sequence, once per part.
@@ -83,7 +83,7 @@ impl Tokens {
         for part in &self.parts {
             let (from, to) = (range.start.max(part.start), range.end.min(part.start + part.len));
             if from < to {
-                let part = Part {
+                let part = TokenSlice {
                     start: 0,
                     from: part.from + from - part.start,
                     len: to - from,

@@ -1,6 +1,6 @@
 //! Ways to divide a run, and the memory per device of each.
 
-use super::Planned;
+use super::RunToPlan;
 use crate::config::TrainConfig;
 use crate::train::{MemoryPlan, divided_layers, plan_of_stage, stage_flops};
 use std::fmt;
@@ -51,7 +51,7 @@ impl fmt::Display for Strategy {
 /// Maximum number of devices per machine, which share its memory.
 const MACHINE: usize = 8;
 
-impl Planned<'_> {
+impl RunToPlan<'_> {
     /// Returns the estimate for a single device, with micro-batches of `rows`.
     pub(super) fn whole(&self, rows: usize, accum: usize) -> MemoryPlan {
         let grad_accum = u32::try_from(accum).unwrap_or(u32::MAX);

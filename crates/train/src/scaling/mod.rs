@@ -7,8 +7,8 @@
 //! - Forward and backward are linear in the rows of a micro-batch. Their time is measured on one device, or is the number of operations divided by a
 //!   sustained speed; the backward takes two thirds of it.
 //! - Gradients are exchanged in the buffers of `netcl train`, each as soon as the last backward has computed it, while the backward continues. An
-//! exchange has three stages: a copy to the host's memory, the collective operation on the link ([`Link`]) with its sums, and a copy back. They
-//! work at the same time on different buffers. The part that ends after the backward is exposed. Without overlap, all of it is exposed, and the
+//!   exchange has three stages: a copy to the host's memory, the collective operation on the link ([`Link`]) with its sums, and a copy back. They
+//!   work at the same time on different buffers. The part that ends after the backward is exposed. Without overlap, all of it is exposed, and the
 //!   stages follow each other.
 //! - The update moves weights, gradients and the optimizer's state once through the device's memory.
 //! - ZeRO-1 divides the optimizer's state and the update among the ranks, ZeRO-2 the gradients as well; both gather the new weights.
@@ -71,7 +71,7 @@ pub enum Compute {
 
 /// A run to plan.
 #[derive(Clone, Debug)]
-pub struct Planned<'a> {
+pub struct RunToPlan<'a> {
     /// The model.
     pub model: &'a DecoderConfig,
     /// Its settings; `batch` and `grad_accum` give the rows of a step and the largest micro-batch of a device.
@@ -111,7 +111,7 @@ pub struct Plan {
     pub fits: bool,
 }
 
-impl Planned<'_> {
+impl RunToPlan<'_> {
     /// Returns the rows of a step.
     fn step_rows(&self) -> usize {
         self.config.batch.saturating_mul(self.config.grad_accum as usize).max(1)

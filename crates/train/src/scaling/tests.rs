@@ -10,8 +10,8 @@ fn gpt2() -> (TrainConfig, DecoderConfig) {
     (config, model)
 }
 
-fn planned<'a>((config, model): &'a (TrainConfig, DecoderConfig), link: Link) -> Planned<'a> {
-    Planned { model, config, machine: MACHINE, compute: Compute::Flops(1e14), link, overlap: true }
+fn planned<'a>((config, model): &'a (TrainConfig, DecoderConfig), link: Link) -> RunToPlan<'a> {
+    RunToPlan { model, config, machine: MACHINE, compute: Compute::Flops(1e14), link, overlap: true }
 }
 
 fn close(found: f64, expected: f64) {
@@ -40,7 +40,7 @@ fn without_overlap_the_exchange_is_the_sum_of_its_stages() {
     let run = gpt2();
     let link = Link { delay: Duration::from_micros(50), bytes_per_s: 1e9 };
     let machine = Machine { relay: 2e9, sums: 4e9, ..MACHINE };
-    let plan = Planned { machine, overlap: false, ..planned(&run, link) };
+    let plan = RunToPlan { machine, overlap: false, ..planned(&run, link) };
     let bytes = 2.0 * run.1.parameters() as f64;
     let two = plan.plan(2, Strategy::Data).unwrap();
     close(two.parts[1], 2.0 * bytes / 2e9 + link.all_reduce(bytes, 2) + bytes / 4e9);
@@ -110,7 +110,7 @@ fn of_a_tied_table_the_rows_of_the_tokens_are_exposed() {
     let (width, table) = (768.0 * 2.0, (50_304 * 768 * 2) as f64);
     let last = last_buffer(2.0 * model.parameters() as f64 - table);
     let run = (config, model);
-    let slow = Planned { compute: Compute::Flops(1e9), ..planned(&run, link) };
+    let slow = RunToPlan { compute: Compute::Flops(1e9), ..planned(&run, link) };
     let two = slow.plan(2, Strategy::Data).unwrap();
     // Some of the 32 tokens of all ranks are equal.
     let rows = (two.parts[1] * link.bytes_per_s - last) / width;
@@ -120,10 +120,10 @@ fn of_a_tied_table_the_rows_of_the_tokens_are_exposed() {
 #[test]
 fn measured_times_and_speeds_give_them_back() {
     let run = gpt2();
-    let given = Planned { compute: Compute::TokensPerS(12_345.0), ..planned(&run, FREE) };
+    let given = RunToPlan { compute: Compute::TokensPerS(12_345.0), ..planned(&run, FREE) };
     close(given.plan(1, Strategy::Data).unwrap().tokens_per_s, 12_345.0);
     let measured = Compute::Measured { rows: 8, passes: 0.5, update: 0.25 };
-    let given = Planned { compute: measured, ..planned(&run, FREE) };
+    let given = RunToPlan { compute: measured, ..planned(&run, FREE) };
     let one = given.plan(1, Strategy::Data).unwrap();
     close(one.step, 32.0 * 1.0 + 0.25);
 }
@@ -162,12 +162,12 @@ fn what_does_not_fit_is_divided() {
     let link = Link { delay: Duration::from_micros(5), bytes_per_s: 25e9 };
     // 16 bytes per parameter are 25 GB, which is more than this device has.
     let machine = Machine { memory: 24e9, ..MACHINE };
-    let plan = Planned { machine, ..planned(&run, link) };
+    let plan = RunToPlan { machine, ..planned(&run, link) };
     let data = plan.plan(8, Strategy::Data).unwrap();
     assert!(!data.fits && data.rows == 1, "{data:?}");
     let best = plan.best(8).unwrap();
     assert!(best.fits && best.strategy != Strategy::Data && best.memory <= 24e9, "{best:?}");
-    let none = Planned { machine: Machine { memory: 1e9, ..MACHINE }, ..plan }.best(2).unwrap();
+    let none = RunToPlan { machine: Machine { memory: 1e9, ..MACHINE }, ..plan }.best(2).unwrap();
     assert!(!none.fits);
     assert!(planned(&run, link).best(0).is_err());
 }

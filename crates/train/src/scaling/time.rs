@@ -1,9 +1,9 @@
 //! The time of a step.
 
-use super::{Compute, Planned, Strategy};
+use super::{Compute, RunToPlan, Strategy};
 use crate::train::{BUCKET, FIRST_BUCKET, is_apart};
 
-impl Planned<'_> {
+impl RunToPlan<'_> {
     /// Returns the seconds of one device for forward and backward of a micro-batch of `rows`, and for an update of the whole model.
     fn compute(&self, rows: usize) -> [f64; 2] {
         let tokens = |rows: usize| (rows * self.model.context) as f64;

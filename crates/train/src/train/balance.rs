@@ -3,7 +3,7 @@
 //! Before a pass with new rows runs, ranks exchange whether its capture had enough memory. If one had not, they divide the rows again.
 
 use super::rank_stats::{RankStage, RankStats, RankTimes, SpeedUnit};
-use super::shares::{Division, Made, Shares};
+use super::shares::{Division, PreparationReport, Shares};
 use super::watchdog::{Pause, Watchdog};
 use netcl_device::human;
 use netcl_dist::Group;
@@ -151,8 +151,12 @@ impl Balance {
         let (failed, short) =
             (u64::from(out_of_memory == Some(false)), u64::from(out_of_memory == Some(true)));
         let all = self.group.all_gather(&[failed, short, self.division.room() as u64])?;
-        let of = |rank: &[u64]| Made { failed: rank[0] > 0, short: rank[1] > 0, room: rank[2] as usize };
-        let ranks: Vec<Made> = all.chunks_exact(3).map(of).collect();
+        let of = |rank: &[u64]| PreparationReport {
+            failed: rank[0] > 0,
+            short: rank[1] > 0,
+            room: rank[2] as usize,
+        };
+        let ranks: Vec<PreparationReport> = all.chunks_exact(3).map(of).collect();
         if !self.division.make_room(&ranks, self.stages) {
             return self.group.all_succeed(made).map(Some);
         }

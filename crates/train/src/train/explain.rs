@@ -1,6 +1,6 @@
 //! Explanation of a training step's device memory: which buffers are in use at the peak, by purpose, operation and layer.
 
-use super::memory::Kept;
+use super::memory::KeptActivations;
 use super::rule::rule;
 use super::trainer::Texts;
 use super::training::Training;
@@ -75,7 +75,7 @@ impl Texts {
     /// Returns a hint about the memory that recomputation would save.
     fn savings(&self) -> String {
         let (c, m) = (&self.config, self.model.config());
-        let kept = Kept::of(m, c.dropout > 0.0);
+        let kept = KeptActivations::of(m, c.dropout > 0.0);
         let rows = c.batch * c.context * self.model.params().dtype().size();
         let mut out = String::from("  compared with keeping everything, --recompute saves about\n");
         for (name, bytes) in [

@@ -1,7 +1,7 @@
 //! Collects the state of a run whose tensors are partitioned between ranks on the host of rank 0, which writes checkpoints.
 
 use netcl_dist::Group;
-use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
+use netcl_model::checkpoint::{Bytes, FileDtype, TensorData, TensorToWrite};
 use netcl_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,9 +47,9 @@ impl<'a> TensorPiece<'a> {
     }
 }
 
-impl<'a> From<Planned<'a>> for TensorPiece<'a> {
+impl<'a> From<TensorToWrite<'a>> for TensorPiece<'a> {
     /// Converts a whole tensor.
-    fn from(t: Planned<'a>) -> Self {
+    fn from(t: TensorToWrite<'a>) -> Self {
         let elements = 0..t.shape.iter().product();
         Self::new(t.name, t.dtype, t.shape, elements, t.bytes)
     }

@@ -13,7 +13,7 @@ use netcl_tensor::{Device, Error, Result};
 
 /// Activations that blocks keep for the backward pass, in elements per token, by origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct KeptActivations {
     /// Outputs of the norms before attention and MLP.
     pub(super) norms: usize,
     /// Outputs of the MLP's activation function.
@@ -22,7 +22,7 @@ pub(super) struct Kept {
     pub(super) rest: usize,
 }
 
-impl Kept {
+impl KeptActivations {
     /// Returns the sum over all blocks of `model`, with dropout masks if `dropout` is on.
     pub(super) fn of(model: &DecoderConfig, dropout: bool) -> Self {
         let all =
@@ -312,7 +312,7 @@ impl MemoryPlan {
 /// Returns the bytes of the activations that blocks keep from the forward to the backward pass of a batch.
 pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
     let rows = config.batch.saturating_mul(config.context);
-    let kept = Kept::of(model, config.dropout > 0.0);
+    let kept = KeptActivations::of(model, config.dropout > 0.0);
     let all = match config.recompute {
         Recompute::None => kept.all(),
         Recompute::Gelu => kept.norms.saturating_add(kept.rest),
@@ -332,7 +332,8 @@ fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capab
     // Returns the bytes of a number of elements per token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
     let dropout = config.dropout > 0.0;
-    let again = if config.recompute == Recompute::Block { Kept::largest(model, dropout) } else { 0 };
+    let again =
+        if config.recompute == Recompute::Block { KeptActivations::largest(model, dropout) } else { 0 };
     let blocks = kept_bytes(config, model);
     let chunk = match model.logits_softcap {
         None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),

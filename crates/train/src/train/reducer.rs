@@ -85,7 +85,7 @@ impl Reducer {
         self.give(Job::Sum { x, ready })
     }
 
-    /// Requests which rows at least one rank needs, from this rank's [`Rows::bits`](super::rows::Rows::bits); the answer comes once the other ranks
+    /// Requests which rows at least one rank needs, from this rank's [`TokenRows::bits`](super::rows::TokenRows::bits); the answer comes once the other ranks
     /// have made their requests.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ const MIN_SAVING: f64 = 0.05;
 const MAX_DIVISIONS: usize = 8;
 
 /// A rank's report after it prepared its part of a run, or failed to.
-pub(super) struct Made {
+pub(super) struct PreparationReport {
     /// Whether it failed for another reason than memory.
     pub failed: bool,
     /// Whether memory was insufficient.
@@ -144,10 +144,10 @@ impl Division {
 
     /// Divides the rows again if a rank has too little memory for its own and others have more than theirs need; `stages` consecutive ranks form a
     /// replica. Returns whether it did.
-    pub fn make_room(&mut self, ranks: &[Made], stages: usize) -> bool {
+    pub fn make_room(&mut self, ranks: &[PreparationReport], stages: usize) -> bool {
         let (failed, short) = (ranks.iter().any(|rank| rank.failed), ranks.iter().any(|rank| rank.short));
         // Stages of a pipeline have the same rows.
-        let least = |of: &[Made]| of.iter().map(|rank| rank.room).min().unwrap_or(0);
+        let least = |of: &[PreparationReport]| of.iter().map(|rank| rank.room).min().unwrap_or(0);
         let most: Vec<usize> = ranks.chunks(stages.max(1)).map(least).collect();
         let smaller = most.iter().zip(&self.parts).any(|(most, rows)| most < rows);
         let enough = most.iter().sum::<usize>() >= self.batch && !most.contains(&0);

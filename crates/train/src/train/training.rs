@@ -27,20 +27,20 @@ mod step;
 pub(crate) use accumulation::Accumulation;
 pub(super) use passes::{Collect, StepSlice, collected, gradients, warm};
 pub(crate) use progress::Loop;
-pub(crate) use ranks::{Asked, Ranks};
+pub(crate) use ranks::{ObserverRequests, Ranks};
 pub(crate) use reporting::Reporting;
 pub(crate) use resuming::{newest, tell_changes};
 pub use run::Outcome;
 pub use sharded::Sharding;
 pub(crate) use sharded::Zero;
-pub(crate) use step::{Done, divergence};
+pub(crate) use step::{StepResults, divergence};
 
 use super::observer::Observer;
 pub(crate) use super::parallel::{Parallel, agree};
 use crate::data::Position;
 use crate::optim::Optimizer;
 use crate::run::Record;
-use netcl_model::checkpoint::{Planned, State, TensorData};
+use netcl_model::checkpoint::{State, TensorData, TensorToWrite};
 use netcl_model::params::Params;
 use netcl_tensor::{Device, Error, Result, Tensor};
 use std::ops::Range;
@@ -181,14 +181,14 @@ pub(crate) trait Task: Objective + Sized {
     fn measure(
         &mut self,
         training: &mut Training<Self::Record>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
         watch: &mut Self::Watch<'_>,
     ) -> Result<Self::Metrics>;
     /// Returns the error of a step whose loss is not finite. `place` is the device, or the ranks whose part of the loss is not finite.
     fn diverged(
         &mut self,
         training: &mut Training<Self::Record>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
         place: &str,
     ) -> Result<Error>;
     /// Records the results of a step, and notifies the observer.
@@ -208,25 +208,25 @@ pub(crate) trait Task: Objective + Sized {
     /// Returns what is due after the step enqueued last: evaluation, sample, checkpoint.
     fn due(&self, progress: &Loop) -> [bool; 3];
     /// Called when ranks have exchanged their requests; `asked` is the result.
-    fn on_request(_watch: &mut Self::Watch<'_>, _asked: Asked) {}
+    fn on_request(_watch: &mut Self::Watch<'_>, _asked: ObserverRequests) {}
     /// Evaluates and samples as due after the step just done, and publishes its `metrics`. Returns whether the result is the best so far.
     fn review(
         &mut self,
         training: &mut Training<Self::Record>,
         metrics: Self::Metrics,
-        asked: Asked,
+        asked: ObserverRequests,
         watch: &mut Self::Watch<'_>,
     ) -> Result<bool>;
     /// Called after evaluation, sample and checkpoint. Returns whether the run ends here.
     fn paused(
         &mut self,
         training: &mut Training<Self::Record>,
-        asked: Asked,
+        asked: ObserverRequests,
         watch: &mut Self::Watch<'_>,
     ) -> Result<bool>;
 
     /// Returns the weights as in checkpoints; they are still on the device.
-    fn planned(&self) -> Vec<Planned<'static>>;
+    fn planned(&self) -> Vec<TensorToWrite<'static>>;
     /// Returns tensors that are equal on all ranks, in addition to the optimizer's state.
     fn alike(&self) -> Vec<Tensor>;
     /// Returns the additional files of a checkpoint.

@@ -20,11 +20,11 @@ const GUARD: &str = "_OPENCL_H_";
 /// The declarations of a driver's built-in functions.
 pub(crate) struct Header {
     text: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<HeaderLines>,
 }
 
 /// Some lines of the header.
-struct Piece {
+struct HeaderLines {
     /// Names of the functions that the lines declare; one match is enough to keep them. Empty if the lines are always kept.
     names: Vec<Range<usize>>,
     lines: Range<usize>,
@@ -94,10 +94,10 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the header's lines without full-line comments: declarations of functions, and the lines between them.
-fn pieces(text: &str) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
+fn pieces(text: &str) -> Vec<HeaderLines> {
+    let mut pieces: Vec<HeaderLines> = Vec::new();
     // A declaration that continues on the next line.
-    let mut open: Option<Piece> = None;
+    let mut open: Option<HeaderLines> = None;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let lines = at..at + line.len();
@@ -116,7 +116,7 @@ fn pieces(text: &str) -> Vec<Piece> {
             continue;
         }
         if !code.starts_with('#') && words(code).any(|word| word == DECLARES) {
-            let piece = Piece { names: declared(text, &lines).collect(), lines };
+            let piece = HeaderLines { names: declared(text, &lines).collect(), lines };
             if ends {
                 pieces.push(piece)
             } else {
@@ -129,7 +129,7 @@ fn pieces(text: &str) -> Vec<Piece> {
             Some(last) if last.names.is_empty() && last.lines.end == lines.start => {
                 last.lines.end = lines.end
             }
-            _ => pieces.push(Piece { names: Vec::new(), lines }),
+            _ => pieces.push(HeaderLines { names: Vec::new(), lines }),
         }
     }
     pieces.extend(open);

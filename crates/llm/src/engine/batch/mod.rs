@@ -73,7 +73,7 @@ use netcl_tensor::{Device, Error, Result};
 use pages::Allocator;
 use std::collections::VecDeque;
 use std::time::Instant;
-use text::{Taken, Text};
+use text::{ChosenToken, Text};
 
 /// Maximum number of prompts that are prefilled between two runs.
 const MAX_PROMPTS: usize = 8;
@@ -491,7 +491,7 @@ fn sample(
     mut logits: Vec<f32>,
     unknown: &[usize],
     listed: Option<usize>,
-) -> Result<Taken> {
+) -> Result<ChosenToken> {
     for id in unknown {
         if let Some(logit) = logits.get_mut(*id) {
             *logit = f32::NEG_INFINITY;
@@ -500,7 +500,7 @@ fn sample(
     let before = listed.map(|most| (logits.clone(), most));
     let token = sampler.sample(logits)?;
     let logprobs = before.map(|(logits, most)| Logprobs::of(&logits, token, most));
-    Ok(Taken { token, on_device: false, logprobs })
+    Ok(ChosenToken { token, on_device: false, logprobs })
 }
 
 /// Returns the number of cache pages: the requested number, or as many as the sequences can use and the devices have memory for, each for its layers.

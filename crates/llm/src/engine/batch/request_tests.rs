@@ -116,15 +116,15 @@ fn alone(decoder: &Decoder, job: &Job) -> (Vec<u32>, Vec<Vec<f32>>) {
 
 /// Result of a request.
 #[derive(Clone, Default)]
-struct Heard {
+struct RequestResult {
     tokens: Vec<u32>,
     logprobs: Vec<Option<Logprobs>>,
     text: String,
     end: Option<(Finish, Usage)>,
 }
 
-fn run(engine: &mut Engine<'_>, ids: &[RequestId]) -> Vec<Heard> {
-    let mut all = vec![Heard::default(); ids.len()];
+fn run(engine: &mut Engine<'_>, ids: &[RequestId]) -> Vec<RequestResult> {
+    let mut all = vec![RequestResult::default(); ids.len()];
     while !engine.is_idle() {
         for event in engine.step().unwrap() {
             let heard = &mut all[ids.iter().position(|id| *id == event.id()).unwrap()];
@@ -184,7 +184,7 @@ fn texts_of_a_batch_follow_their_grammars() {
         "{}",
         regex.text
     );
-    let ended = |heard: &Heard| matches!(heard.end, Some((Finish::Token(END), _)));
+    let ended = |heard: &RequestResult| matches!(heard.end, Some((Finish::Token(END), _)));
     if ended(schema) {
         let value: serde_json::Value = serde_json::from_str(&schema.text).unwrap();
         assert!(value["a"].as_u64().unwrap() < 100, "{}", schema.text);

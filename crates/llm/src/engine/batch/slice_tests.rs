@@ -1,6 +1,6 @@
 //! Time slices: waiting order, and pauses that change no sequence.
 
-use super::tests::{Heard, OPTIONS, alone, as_alone, engine, job, llama, run};
+use super::tests::{OPTIONS, RequestResults, alone, as_alone, engine, job, llama, run};
 use super::*;
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::quickly_built;
@@ -15,7 +15,7 @@ fn roomy(texts: usize) -> EngineOptions {
 }
 
 /// Single steps of at most two tokens per sequence, like on a device with slow steps.
-fn step(engine: &mut Engine<'_>, heard: &mut Heard) {
+fn step(engine: &mut Engine<'_>, heard: &mut RequestResults) {
     engine.steps = 2;
     heard.receive(engine.step().unwrap());
     assert!(engine.pages.is_consistent(&engine.held()));
@@ -24,10 +24,10 @@ fn step(engine: &mut Engine<'_>, heard: &mut Heard) {
 #[test]
 fn many_long_texts_do_not_delay_the_next_request() {
     let decoder = llama(&quickly_built().unwrap());
-    let all = |heard: &Heard| heard.tokens.values().map(Vec::len).sum::<usize>();
+    let all = |heard: &RequestResults| heard.tokens.values().map(Vec::len).sum::<usize>();
     // The next request arrives while most of them wait for their first slice, and after all have had one.
     for (begun, most) in [(1, SEQUENCES * 12), (SEQUENCES, 4 * 40)] {
-        let (mut engine, mut heard) = (engine(&decoder, roomy(4)), Heard::default());
+        let (mut engine, mut heard) = (engine(&decoder, roomy(4)), RequestResults::default());
         (0..SEQUENCES).for_each(|i| _ = engine.add(job(4 * i, 3, SEQUENCE_TOKENS)).unwrap());
         while heard.tokens.len() < begun {
             step(&mut engine, &mut heard);
@@ -66,7 +66,7 @@ fn texts_are_paused_only_while_others_wait() {
 fn a_pause_loses_no_step() {
     let decoder = llama(&quickly_built().unwrap());
     let options = EngineOptions { chunk: 64, share: false, ..roomy(4) };
-    let (mut engine, mut heard) = (engine(&decoder, options), Heard::default());
+    let (mut engine, mut heard) = (engine(&decoder, options), RequestResults::default());
     (0..8).for_each(|_| _ = engine.add(job(1, 5, SEQUENCE_TOKENS)).unwrap());
     while !engine.is_idle() {
         step(&mut engine, &mut heard);
@@ -123,7 +123,7 @@ fn pauses_change_no_bit() {
 #[test]
 fn a_long_text_ends_although_short_ones_come_all_the_time() {
     let decoder = llama(&quickly_built().unwrap());
-    let (mut engine, mut heard) = (engine(&decoder, roomy(1)), Heard::default());
+    let (mut engine, mut heard) = (engine(&decoder, roomy(1)), RequestResults::default());
     let long = engine.add(job(0, 3, SEQUENCE_TOKENS)).unwrap();
     let mut others = 0;
     while !heard.done.contains_key(&long) {
@@ -149,7 +149,7 @@ fn schedules_with_pauses_lose_no_page_and_change_no_text() {
     let (mut paused, mut preempted) = (0, 0);
     for tokens in [52, 100, 200] {
         let options = EngineOptions { tokens: Some(tokens), texts: 3, queue: 9, ..OPTIONS };
-        let (mut engine, mut heard) = (engine(&decoder, options), Heard::default());
+        let (mut engine, mut heard) = (engine(&decoder, options), RequestResults::default());
         let mut asked: Vec<(RequestId, usize)> = Vec::new();
         for _ in 0..400 {
             match draw(8) {

@@ -1,6 +1,6 @@
 //! Decoding steps of prefilled sequences: selection, proposed tokens, and distribution of sampled tokens.
 
-use super::text::{Taken, Text};
+use super::text::{ChosenToken, Text};
 use super::{Engine, Event, RequestId, sample};
 use crate::sampler::Finish;
 use netcl_model::decoder::{Line, Pending};
@@ -295,7 +295,7 @@ impl<'a> Engine<'a> {
         text.usage.drafted += draft.len();
         for (n, token) in sampled.iter().enumerate() {
             let given = match &text.rules {
-                Some(_) => Ok(Taken { token: *token, on_device: true, logprobs: None }),
+                Some(_) => Ok(ChosenToken { token: *token, on_device: true, logprobs: None }),
                 None => {
                     let logits = self.cache.logits(pending, line, n)?;
                     sample(&mut text.sampler, logits, &self.unknown, text.logprobs)

@@ -79,12 +79,12 @@ pub(super) fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
 
 /// Tokens and finish reasons, by request.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct RequestResults {
     pub tokens: BTreeMap<RequestId, Vec<u32>>,
     pub done: BTreeMap<RequestId, (Finish, Usage)>,
 }
 
-impl Heard {
+impl RequestResults {
     pub fn receive(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
@@ -105,8 +105,8 @@ impl Heard {
     }
 }
 
-pub(super) fn run(engine: &mut Engine<'_>) -> Heard {
-    let mut heard = Heard::default();
+pub(super) fn run(engine: &mut Engine<'_>) -> RequestResults {
+    let mut heard = RequestResults::default();
     while !engine.is_idle() {
         heard.receive(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
@@ -156,7 +156,7 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
     let jobs: Vec<Job> = [(0, 24), (1, 11), (2, 22), (4, 26)].map(|(i, max)| job(i, 4 + i, max)).into();
     let mut engine = engine(&decoder, OPTIONS);
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
-    let (mut heard, mut ahead, mut late) = (Heard::default(), 0, None);
+    let (mut heard, mut ahead, mut late) = (RequestResults::default(), 0, None);
     while !engine.is_idle() {
         heard.receive(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
@@ -187,7 +187,7 @@ fn runs_are_ahead_also_while_texts_wait() {
     let jobs: Vec<Job> = (0..7).map(|i| job(4 * i, 3 + i, 20 + i)).collect();
     let mut engine = engine(&decoder, EngineOptions { texts: 2, ..OPTIONS });
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
-    let (mut heard, mut ahead) = (Heard::default(), 0);
+    let (mut heard, mut ahead) = (RequestResults::default(), 0);
     while !engine.is_idle() {
         heard.receive(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
@@ -210,7 +210,7 @@ fn a_step_reads_a_chunk_of_prompts() {
         for job in &jobs {
             engine.add(job.clone()).unwrap();
         }
-        let mut heard = Heard::default();
+        let mut heard = RequestResults::default();
         heard.receive(engine.step().unwrap());
         assert_eq!(heard.tokens.len(), read, "chunk {chunk}, prompts of {length}");
         as_alone(&decoder, &mut engine, &jobs);
@@ -225,7 +225,7 @@ fn texts_of_equal_state_share_each_step() {
     for texts in 1..=4 {
         let mut engine = engine(&decoder, EngineOptions { chunk: 64, share: false, ..OPTIONS });
         (0..texts).for_each(|_| _ = engine.add(job(1, 5, 21)).unwrap());
-        let (mut heard, mut most) = (Heard::default(), 0);
+        let (mut heard, mut most) = (RequestResults::default(), 0);
         while !engine.is_idle() {
             let events = engine.step().unwrap();
             let tokens = |id: RequestId| {
@@ -253,7 +253,7 @@ fn texts_take_turns_where_that_is_faster() {
     let jobs: Vec<Job> = [(0, 24), (1, 26)].map(|(i, max)| job(i, 4 + i, max)).into();
     let mut engine = engine(&decoder, OPTIONS);
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
-    let (mut heard, mut turns) = (Heard::default(), Vec::new());
+    let (mut heard, mut turns) = (RequestResults::default(), Vec::new());
     while !engine.is_idle() {
         engine.steps = 2;
         engine.costs = costs::Costs::default();
@@ -430,7 +430,7 @@ pub(super) fn schedules(decoder: &Decoder, rounds: usize, least: usize) {
     let mut engine = engine(decoder, options);
     let mut random = Generator::new(11);
     let mut draw = move |n: usize| random.uniform(1, 0.0, n as f32)[0] as usize % n;
-    let (mut heard, mut asked) = (Heard::default(), Vec::new());
+    let (mut heard, mut asked) = (RequestResults::default(), Vec::new());
     let (mut cancelled, mut refused, mut preempted) = (0, 0, 0);
     for _ in 0..rounds {
         for _ in 0..3 + draw(6) {

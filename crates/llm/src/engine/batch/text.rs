@@ -11,7 +11,7 @@ use netcl_tensor::{Error, Result};
 use std::time::Instant;
 
 /// A token that was chosen.
-pub(super) struct Taken {
+pub(super) struct ChosenToken {
     pub token: u32,
     /// Whether the device chose it, so that the sampler does not know it yet.
     pub on_device: bool,
@@ -176,8 +176,8 @@ impl<'a> Text<'a> {
     ///
     /// # Errors
     /// An error if its logits were NaN.
-    pub fn push(&mut self, taken: Taken, events: &mut Vec<Event>) -> Result<Option<Finish>> {
-        let Taken { token, on_device, logprobs } = taken;
+    pub fn push(&mut self, taken: ChosenToken, events: &mut Vec<Event>) -> Result<Option<Finish>> {
+        let ChosenToken { token, on_device, logprobs } = taken;
         let token = check_token(token)?;
         if on_device {
             self.sampler.took(token);

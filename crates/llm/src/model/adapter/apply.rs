@@ -43,7 +43,7 @@ pub struct AdapterProduct {
 
 /// A tensor of Hugging Face's files.
 #[derive(Clone, Debug)]
-struct Place {
+struct SourceTensor {
     dims: Vec<usize>,
     /// Stored (in, out).
     transposed: bool,
@@ -74,13 +74,13 @@ impl Adapters {
             names.transposed && shape.dims.len() == 2 && !out.ends.iter().any(|end| end == name)
         };
         let table = format!("{}{}.weight", names.prefix, names.positions);
-        let mut known: HashMap<String, Place> = HashMap::new();
+        let mut known: HashMap<String, SourceTensor> = HashMap::new();
         for shape in wide.shapes() {
             for (name, rows) in &shape.pieces {
                 let width = shape.dims.last().copied().filter(|_| shape.dims.len() > 1);
                 let dims = [*rows].into_iter().chain(width).collect();
                 let transposed = transposed(&shape, name) && *name != table;
-                known.insert(name.clone(), Place { dims, transposed });
+                known.insert(name.clone(), SourceTensor { dims, transposed });
             }
         }
         for (adapter, scale) in adapters {
@@ -115,7 +115,7 @@ impl Adapters {
 
     fn add(
         &mut self,
-        known: &HashMap<String, Place>,
+        known: &HashMap<String, SourceTensor>,
         name: &str,
         entry: &Entry,
         scale: f32,
@@ -427,7 +427,7 @@ fn first_part(entry: &Entry) -> Option<&AdapterTensor> {
 fn of_hugging_face(
     base: &DecoderConfig,
     adapter: &Adapter,
-    known: &HashMap<String, Place>,
+    known: &HashMap<String, SourceTensor>,
 ) -> Result<Vec<(String, Entry)>> {
     let names = base.family.names;
     let folder = names.experts.map_or("mlp", |experts| experts.folder);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::{LoadedModel, Options};
-use crate::gguf::{Meta, Plan, Planned};
+use crate::gguf::{Meta, Plan, TensorToWrite};
 use crate::model::names::{Change, placed};
 use crate::model::{Mix, OutputFormat, Source, convert};
 use netcl_model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
@@ -275,7 +275,11 @@ fn packed(model: &Path, adapter: &Path, to: &Path) {
             own_b = tensor.change.to_gguf(&own_b, [rank * 4, 4], &b.shape);
         }
         for (end, dims, values) in [("a", a_dims, own_a), ("b", b_dims, own_b)] {
-            plan.tensors.push(Planned { name: format!("{}.lora_{end}", tensor.name), dims, format: &F32 });
+            plan.tensors.push(TensorToWrite {
+                name: format!("{}.lora_{end}", tensor.name),
+                dims,
+                format: &F32,
+            });
             data.push(values);
         }
     }
@@ -449,7 +453,7 @@ fn gguf_adapters_that_do_not_fit_are_named() {
         let tensors: Vec<_> = file.tensors().collect();
         plan.tensors = tensors
             .iter()
-            .map(|t| Planned { name: t.name.into(), dims: t.shape().to_vec(), format: t.format })
+            .map(|t| TensorToWrite { name: t.name.into(), dims: t.shape().to_vec(), format: t.format })
             .collect();
         let to = dir.path().join("b.gguf");
         plan.write(&to, |i, out| {
@@ -533,7 +537,7 @@ fn stacked(dir: &Path, alpha: f32, parts: [(Vec<usize>, Vec<f32>); 2]) -> PathBu
     plan.set("adapter.lora.alpha", Meta::F32(alpha));
     for (end, (dims, _)) in ["a", "b"].into_iter().zip(&parts) {
         let name = format!("blk.1.ffn_gate_exps.weight.lora_{end}");
-        plan.tensors.push(Planned { name, dims: dims.clone(), format: &F32 });
+        plan.tensors.push(TensorToWrite { name, dims: dims.clone(), format: &F32 });
     }
     plan.write(&packed, |i, out| {
         parts[i].1.iter().for_each(|v| out.write_all(&v.to_le_bytes()).unwrap());

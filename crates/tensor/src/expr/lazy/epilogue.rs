@@ -12,7 +12,7 @@ const INPUTS: usize = 8;
 
 /// Shape of an input relative to the product.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum OperandShape {
     /// One element per element of the product, dense.
     Element,
     /// One per column, or per row.
@@ -32,17 +32,17 @@ pub(super) struct ProductEpilogue {
     pub scalars: Vec<f32>,
 }
 
-fn place(x: &Tensor, product: &Shape) -> Option<Place> {
+fn place(x: &Tensor, product: &Shape) -> Option<OperandShape> {
     let (rows, columns) = product.rows_cols();
     let (is, whole) = (trimmed(x.shape()), trimmed(product));
     match x.is_contiguous() {
-        true if x.count() == 1 => Some(Place::One),
-        true if is == whole => Some(Place::Element),
-        true if is == [columns] => Some(Place::Column),
+        true if x.count() == 1 => Some(OperandShape::One),
+        true if is == whole => Some(OperandShape::Element),
+        true if is == [columns] => Some(OperandShape::Column),
         true if x.count() == rows && x.shape().rank() > 1 && x.shape().last() == 1 => {
             let dims = &x.dims()[..x.shape().rank() - 1];
             let outer = &product.dims()[..product.rank() - 1];
-            (trimmed(&Shape::from(dims)) == trimmed(&Shape::from(outer))).then_some(Place::Row)
+            (trimmed(&Shape::from(dims)) == trimmed(&Shape::from(outer))).then_some(OperandShape::Row)
         }
         _ => None,
     }
@@ -90,7 +90,7 @@ struct Writer<'a> {
     product: usize,
     inputs: &'a [Tensor],
     /// Nodes that are read, with their inputs and shapes.
-    read: Vec<(usize, usize, Place)>,
+    read: Vec<(usize, usize, OperandShape)>,
     roots: &'a [(usize, DType)],
     scalars: Vec<f32>,
     cone: Vec<usize>,
@@ -123,7 +123,7 @@ impl Writer<'_> {
     /// Generates `tree_warm`, which prefetches the values for a row's elements from `at` on, on CPUs.
     fn warm(&self) -> String {
         let mut out = String::from("static inline void tree_warm(ulong at TREE_PARAMETERS) {\n");
-        for (at, _) in self.read.iter().enumerate().filter(|(_, read)| read.2 == Place::Element) {
+        for (at, _) in self.read.iter().enumerate().filter(|(_, read)| read.2 == OperandShape::Element) {
             let _ = writeln!(out, "WARM(e{at} + f{at} + at);");
         }
         out + "}\n"
@@ -170,10 +170,10 @@ impl Writer<'_> {
             let (_, i, place) = self.read[at];
             let code = self.inputs[i].dtype().code();
             let (index, lanes) = match place {
-                Place::Element => ("at", vector),
-                Place::Column => ("column", vector),
-                Place::Row => ("row", false),
-                Place::One => ("0", false),
+                OperandShape::Element => ("at", vector),
+                OperandShape::Column => ("column", vector),
+                OperandShape::Row => ("row", false),
+                OperandShape::One => ("0", false),
             };
             let load = if lanes { "IN_V" } else { "IN_1" };
             return format!("{load}{code}(e{at} + f{at}, {index})");

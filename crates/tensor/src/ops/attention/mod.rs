@@ -5,7 +5,7 @@ use super::algorithms::Row;
 use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
 use algorithms::{AttentionBackward, BACKWARD, FORWARD, Forward};
-use problem::{AttentionProblem, Known, View};
+use problem::{AttentionProblem, ForwardResults, View};
 
 mod algorithms;
 mod options;
@@ -267,7 +267,7 @@ impl Attention {
         if q.count() == 0 || k.count() == 0 {
             return Ok([zeroed(dq)?, zeroed(dk)?, zeroed(dv)?]);
         }
-        let known = Known {
+        let known = ForwardResults {
             q: View::heads(&q),
             k: View::heads(&k),
             v: View::heads(&v),
@@ -465,7 +465,7 @@ impl Op<1> for AttentionQkv {
         let dqkv = qkv.empty_like()?;
         if o.count() > 0 {
             let [q, k, v] = self.parts(&qkv, p.size);
-            let known = Known { q, k, v, o, lse, dy: View::packed(&dy, 0, p.size) };
+            let known = ForwardResults { q, k, v, o, lse, dy: View::packed(&dy, 0, p.size) };
             BACKWARD.run(&AttentionBackward { p: &p, known: &known, grads: self.parts(&dqkv, p.size) })?;
         }
         Ok([Some(dqkv)])

@@ -167,7 +167,7 @@ impl AttentionProblem {
 }
 
 /// The results of the forward and the gradient of its output.
-pub(super) struct Known<'a> {
+pub(super) struct ForwardResults<'a> {
     pub q: View<'a>,
     pub k: View<'a>,
     pub v: View<'a>,

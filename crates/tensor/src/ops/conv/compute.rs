@@ -2,7 +2,7 @@
 
 use super::super::matmul::{Tree, linear, linear_into, matmul};
 use super::super::prelude::*;
-use super::algorithms::{CONV, ConvRequest, ConvWeights, GROUP_CHANNELS as DEPTHWISE, Place, Work};
+use super::algorithms::{CONV, ConvRequest, ConvWeights, GROUP_CHANNELS as DEPTHWISE, PixelPosition, Work};
 use super::geometry::Geometry;
 
 /// Returns `(N, C, H, W)` of any strides as `(N, H, W, C)`, contiguous and off the tape. Copies if the strides differ from this.
@@ -55,7 +55,7 @@ fn gather<'a>(
     y: &'a Tensor,
 ) -> ConvRequest<'a> {
     let n = &y.layout().strides;
-    let place = Place { offset: 0, strides: [n[0], n[1], n[2]] };
+    let place = PixelPosition { offset: 0, strides: [n[0], n[1], n[2]] };
     ConvRequest {
         x,
         batch: g.batch,
@@ -133,7 +133,7 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
                 across.every * strides[3],
             ],
         };
-        let place = Place {
+        let place = PixelPosition {
             offset: down.first * to[1] + across.first * to[2],
             strides: [to[0], h.stride * to[1], width.stride * to[2]],
         };

@@ -9,13 +9,13 @@ const MARGIN: f64 = 3.0;
 const BROKEN: f64 = 0.2;
 
 /// Results of a step for one text.
-struct Made {
+struct StepResult {
     logits: Vec<f32>,
     /// The token's keys and values (2 KH, D) in each layer.
     rows: Vec<Vec<f32>>,
 }
 
-impl Made {
+impl StepResult {
     fn is_finite(&self) -> bool {
         self.rows.iter().chain([&self.logits]).flatten().all(|v| v.is_finite())
     }
@@ -42,13 +42,13 @@ impl DecodeStep {
     pub fn agrees(&self, input: &Tensor, position: &Tensor, expected: &Tensor) -> bool {
         let device = input.device();
         // A damaged model says nothing about the kernel.
-        let sound = |all: &Vec<Made>| !all.is_empty() && all.iter().all(Made::is_finite);
+        let sound = |all: &Vec<StepResult>| !all.is_empty() && all.iter().all(StepResult::is_finite);
         let Some(expected) = self.made(position, expected).ok().filter(sound) else { return false };
         let run = || self.run(input, position).and_then(|logits| self.made(position, &logits));
         // The proof applies to the kernel, whatever the model. Each model is compared in addition.
         let proof = || {
             let got = run()?;
-            let off = |(got, expected): (&Made, &Made)| {
+            let off = |(got, expected): (&StepResult, &StepResult)| {
                 share(distance(&got.logits, &expected.logits), size(&expected.logits))
             };
             // Treat NaN as the largest value.
@@ -86,7 +86,7 @@ impl DecodeStep {
     }
 
     /// Collects the results of each text that the caches have room for.
-    fn made(&self, position: &Tensor, logits: &Tensor) -> Result<Vec<Made>> {
+    fn made(&self, position: &Tensor, logits: &Tensor) -> Result<Vec<StepResult>> {
         let positions = position.to_u32()?;
         let pages = self.pages.as_ref().map(Tensor::to_u32).transpose()?;
         let mut made = Vec::new();
@@ -106,13 +106,13 @@ impl DecodeStep {
                 cache.slice(0, page..page.saturating_add(1))?.slice(1, row..row + 1)?.to_vec()
             };
             let rows = self.caches.iter().map(row_of).collect::<Result<_>>()?;
-            made.push(Made { rows, logits: logits.slice(0, text..text + 1)?.to_vec()? });
+            made.push(StepResult { rows, logits: logits.slice(0, text..text + 1)?.to_vec()? });
         }
         Ok(made)
     }
 
     /// Returns the largest difference of all texts.
-    fn worst_of_all(&self, got: &[Made], expected: &[Made]) -> (f64, String) {
+    fn worst_of_all(&self, got: &[StepResult], expected: &[StepResult]) -> (f64, String) {
         let all = got.iter().zip(expected).map(|(got, expected)| self.worst(got, expected));
         // NaN is the largest.
         all.reduce(|a, b| if b.0 <= a.0 || a.0.is_nan() { a } else { b }).unwrap_or_default()
@@ -120,7 +120,7 @@ impl DecodeStep {
 
     /// Returns the largest difference, in units of the rounding error expected at that depth, and its location. Rounding errors of earlier layers
     /// are assumed to be independent.
-    fn worst(&self, got: &Made, expected: &Made) -> (f64, String) {
+    fn worst(&self, got: &StepResult, expected: &StepResult) -> (f64, String) {
         let explained = |parts: usize| self.rounding * (1.0 + parts as f64).sqrt();
         let mut worst: (f64, String) = (0.0, String::new());
         let mut note = |off: f64, place: &dyn Fn() -> String| {

@@ -103,12 +103,12 @@ struct Exact {
     gammas: [Vec<f64>; 2],
     bias: Vec<f64>,
     head_gammas: Option<[Vec<f64>; 2]>,
-    kept: Vec<Kept>,
+    kept: Vec<KeysAndValues>,
 }
 
 /// Keys and values of a text.
 #[derive(Clone, Default)]
-struct Kept {
+struct KeysAndValues {
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
@@ -186,7 +186,7 @@ impl Net {
         let cache = Tensor::zeros(&self.device, [self.texts, ROOM, 2 * KV, SIZE], self.dtype)?;
         let (gammas, exact_bias) = ([ga, gb], read(&bias)?);
         let head_gammas = self.biased.then_some([gq, gk]);
-        let kept = vec![Kept::default(); self.texts];
+        let kept = vec![KeysAndValues::default(); self.texts];
         let exact = Exact { maps, extra, gammas, bias: exact_bias, head_gammas, kept };
         Ok((exact, Rest { norms: [a, b], bias, head_norms: [q, k], cache }))
     }

@@ -175,7 +175,7 @@ impl Arena {
 
     /// Binds p, master and moments to an update of `elements` elements.
     pub fn bind<'a>(&self, launch: Launch<'a>, elements: usize) -> Launch<'a> {
-        let part = |tensor| Part { tensor, elements };
+        let part = |tensor| BufferPart { tensor, elements };
         // With master weights, the parameters are only written.
         let launch = match self.master {
             Some(_) => launch.write_base(&part(&self.whole)),
@@ -199,12 +199,12 @@ pub(super) fn first(param: &Tensor) -> usize {
 }
 
 /// A buffer bound from its start, of which a launch accesses `elements` elements.
-pub(super) struct Part<'a> {
+pub(super) struct BufferPart<'a> {
     pub tensor: &'a Tensor,
     pub elements: usize,
 }
 
-impl Operand for Part<'_> {
+impl Operand for BufferPart<'_> {
     fn buffer(&self) -> &Buffer {
         self.tensor.storage()
     }

@@ -1,6 +1,6 @@
 //! Assignment of gradients to launches. It is rebuilt only if a gradient's type or offset in its buffer changes.
 
-use super::arena::{Arena, Part, first};
+use super::arena::{Arena, BufferPart, first};
 use super::{Entry, KERNEL, LANES, SLOTS};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -127,7 +127,7 @@ impl ParameterBatch {
         let launch = launch.read(&plan.table).scalar(self.first as u32).scalar(count as u32);
         (0..SLOTS).fold(launch, |launch, slot| {
             let tensor = &grads[self.members[slot.min(count - 1)]];
-            launch.read_base(&Part { tensor, elements: if slot < count { tensor.count() } else { 0 } })
+            launch.read_base(&BufferPart { tensor, elements: if slot < count { tensor.count() } else { 0 } })
         })
     }
 }

@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 /// A batch that is divided between ranks.
 #[derive(Clone, Copy)]
-pub(super) struct Whole {
+pub(super) struct DividedBatch {
     /// Number of images.
     images: usize,
     /// Whether images are mixed in pairs (`i` with `n - 1 - i`), which must stay together.
     paired: bool,
 }
 
-impl Whole {
+impl DividedBatch {
     /// Returns the batch of a run on this number of images.
     pub fn of(config: &ClassifierConfig, images: usize) -> Self {
         Self { images: config.batch.min(images).max(1), paired: config.mixup > 0.0 }
@@ -87,7 +87,7 @@ pub(super) fn start(
     (config, images): (&ClassifierConfig, usize),
     division: Option<&Shares>,
 ) -> Result<Parallel> {
-    let whole = Whole::of(config, images);
+    let whole = DividedBatch::of(config, images);
     group.all_succeed(whole.check(group.size()))?;
     let mut balance = Balance::new(group, whole.rows(), 1);
     balance.meet(device, &[], (if whole.paired { 2 } else { 1 }, SpeedUnit::Images))?;
@@ -104,7 +104,7 @@ pub(super) fn start(
 }
 
 /// Returns every rank's share of the mean over a batch.
-pub(super) fn shares(whole: Whole, parallel: &Parallel) -> Vec<f64> {
+pub(super) fn shares(whole: DividedBatch, parallel: &Parallel) -> Vec<f64> {
     (0..parallel.size()).map(|rank| whole.share(parallel.balance.rows_of(rank))).collect()
 }
 
@@ -166,7 +166,7 @@ mod tests {
         ];
         for (images, weights) in [1, 6, 7, 10, 33, 128].into_iter().zip(weights) {
             for paired in [false, true] {
-                let whole = Whole { images, paired };
+                let whole = DividedBatch { images, paired };
                 let mut begin = 0;
                 let mut rows = divide(whole.rows(), weights).into_iter().map(|n| {
                     begin += n;

@@ -35,7 +35,7 @@ pub use watch::TrainingProgress;
 use super::data;
 use netcl_device::{Error, Result, files};
 use netcl_model::checkpoint::{
-    Bytes, FileDtype, MODEL_FILE, Planned, TensorView, WeightFiles, write_planned,
+    Bytes, FileDtype, MODEL_FILE, TensorToWrite, TensorView, WeightFiles, write_planned,
 };
 use netcl_model::params::Params;
 use netcl_model::vision::{Network, models};
@@ -203,11 +203,11 @@ impl Classifier {
 
     /// Returns parameters and running statistics as f32, which represents every storage type exactly; copied from the device when their bytes are
     /// requested.
-    fn planned(&self) -> Vec<Planned<'static>> {
+    fn planned(&self) -> Vec<TensorToWrite<'static>> {
         let plan = |(name, tensor): (String, Tensor)| {
             let (dtype, shape) = (FileDtype::F32, tensor.dims().to_vec());
             let bytes = move || tensor.detach().to_dtype(DType::F32)?.to_bytes();
-            Planned { name, dtype, shape, bytes: Bytes::Later(Box::new(bytes)) }
+            TensorToWrite { name, dtype, shape, bytes: Bytes::Later(Box::new(bytes)) }
         };
         self.state().into_iter().map(plan).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::super::data::{Dataset, Images as ImageSet};
 use super::batches::{Batches, ImageBatch, Scaling};
-use super::distributed::{Whole, ask, shares};
+use super::distributed::{DividedBatch, ask, shares};
 use super::inputs::{ImageInputs, Ring};
 use super::loss::loss;
 use super::outcome::{Epoch, Next};
@@ -14,11 +14,11 @@ use crate::optim::{AdamW, Optimizer, ParamGroup};
 use crate::run::RunFolder;
 use crate::train::explained;
 use crate::train::training::{
-    Accumulation, Asked, At, Done, Loop, Objective, Parallel, Ranks, Reporting, Run, Task, Training,
-    divergence,
+    Accumulation, At, Loop, Objective, ObserverRequests, Parallel, Ranks, Reporting, Run, StepResults, Task,
+    Training, divergence,
 };
 use netcl_device::{Error, Result};
-use netcl_model::checkpoint::{Planned, State};
+use netcl_model::checkpoint::{State, TensorToWrite};
 use netcl_model::params::Params;
 use netcl_tensor::{Device, Tensor, counted};
 use std::ops::Range;
@@ -42,7 +42,7 @@ pub(super) struct ImageTraining<'a> {
     /// Steps of an epoch.
     pub of_epoch: u64,
     /// Batch size, and how ranks divide a batch.
-    pub whole: Whole,
+    pub whole: DividedBatch,
     /// Sum of the losses of the current epoch's steps.
     pub losses: f64,
     /// The confusion matrix of the last test.
@@ -91,7 +91,7 @@ impl<'a> ImageTraining<'a> {
         let groups = ParamGroup::gpt(&classifier.params.trained(), config.weight_decay);
         let optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
         let (of_epoch, whole) =
-            (config.steps_of_epoch(data.train.len()), Whole::of(config, data.train.len()));
+            (config.steps_of_epoch(data.train.len()), DividedBatch::of(config, data.train.len()));
         let own = parallel.map_or(whole.images(), |parallel| whole.places(parallel.rows()).len());
         let rate = config.learning_rate(of_epoch);
         let mut passes = Accumulation::new(device, diagnostics.graph(config.graph))?;
@@ -272,7 +272,7 @@ impl<'a> Task for ImageTraining<'a> {
     fn measure(
         &mut self,
         training: &mut Training<Epoch>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
         watch: &mut TrainingWatcher<'_>,
     ) -> Result<()> {
         training.report.folder.begin()?;
@@ -288,7 +288,7 @@ impl<'a> Task for ImageTraining<'a> {
         Ok(())
     }
 
-    fn diverged(&mut self, _: &mut Training<Epoch>, done: &Done<'_>, place: &str) -> Result<Error> {
+    fn diverged(&mut self, _: &mut Training<Epoch>, done: &StepResults<'_>, place: &str) -> Result<Error> {
         Ok(Error::launch(divergence(done, place)))
     }
 
@@ -306,7 +306,7 @@ impl<'a> Task for ImageTraining<'a> {
         [epoch, false, epoch || progress.every(self.config.checkpoint_every)]
     }
 
-    fn on_request(watch: &mut TrainingWatcher<'_>, asked: Asked) {
+    fn on_request(watch: &mut TrainingWatcher<'_>, asked: ObserverRequests) {
         // A signal that reached the ranks at different steps has been handled.
         if !asked.stop && !asked.save {
             watch.next = Next::GoOn;
@@ -317,7 +317,7 @@ impl<'a> Task for ImageTraining<'a> {
         &mut self,
         training: &mut Training<Epoch>,
         (): (),
-        _: Asked,
+        _: ObserverRequests,
         _: &mut TrainingWatcher<'_>,
     ) -> Result<bool> {
         if training.progress.every(self.of_epoch) { self.tested(training) } else { Ok(false) }
@@ -326,7 +326,7 @@ impl<'a> Task for ImageTraining<'a> {
     fn paused(
         &mut self,
         training: &mut Training<Epoch>,
-        asked: Asked,
+        asked: ObserverRequests,
         watch: &mut TrainingWatcher<'_>,
     ) -> Result<bool> {
         let Training { progress, ranks, report, .. } = training;
@@ -352,7 +352,7 @@ impl<'a> Task for ImageTraining<'a> {
         Ok(asked == Next::Stop && !progress.is_finished())
     }
 
-    fn planned(&self) -> Vec<Planned<'static>> {
+    fn planned(&self) -> Vec<TensorToWrite<'static>> {
         self.classifier.planned()
     }
 

@@ -92,7 +92,7 @@ pub(super) fn opened(run: &mut Run<ImageTraining<'_>>, claim: Claim, changes: &C
 }
 
 /// How training ended.
-pub(super) struct Ended {
+pub(super) struct TrainingEnd {
     stopped: bool,
     already: bool,
 }
@@ -101,7 +101,7 @@ pub(super) struct Ended {
 ///
 /// # Errors
 /// Those of [`train`].
-pub(super) fn go(run: &mut Run<ImageTraining<'_>>, watch: &mut TrainingWatcher<'_>) -> Result<Ended> {
+pub(super) fn go(run: &mut Run<ImageTraining<'_>>, watch: &mut TrainingWatcher<'_>) -> Result<TrainingEnd> {
     let already = run.training.progress.is_finished();
     let stopped = if already {
         run.task.tell_start(&run.training, watch);
@@ -110,10 +110,10 @@ pub(super) fn go(run: &mut Run<ImageTraining<'_>>, watch: &mut TrainingWatcher<'
         run.train(watch)? == training::Outcome::Stopped
     };
     run.training.report.flush();
-    Ok(Ended { stopped, already })
+    Ok(TrainingEnd { stopped, already })
 }
 
-impl Ended {
+impl TrainingEnd {
     /// Returns the outcome. Writes `report.html`; if the run was finished before, only if the page is missing.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A stage's part of the optimizer's state of a whole model. The state equals that of a run without a pipeline.
 
-use netcl_model::checkpoint::{Planned, TensorData};
+use netcl_model::checkpoint::{TensorData, TensorToWrite};
 use netcl_model::decoder::Decoder;
 use netcl_model::model::Model as _;
 use std::collections::BTreeSet;
@@ -27,10 +27,14 @@ pub fn own_state(decoder: &Decoder, state: &[TensorData]) -> Vec<TensorData> {
 
 /// Returns a stage's contribution to the state of the whole model. The first rank contributes the state that belongs to no parameter; the copy of a
 /// tied embedding contributes nothing.
-pub fn whole_state(decoder: &Decoder, state: Vec<Planned<'static>>, is_first: bool) -> Vec<Planned<'static>> {
+pub fn whole_state(
+    decoder: &Decoder,
+    state: Vec<TensorToWrite<'static>>,
+    is_first: bool,
+) -> Vec<TensorToWrite<'static>> {
     let copy = decoder.copied_table().and_then(|(copy, _)| copy.name().map(|name| format!("{name}.")));
     let here: BTreeSet<&str> = decoder.params().list().iter().filter_map(|p| p.name()).collect();
-    let adds = |tensor: &Planned<'static>| {
+    let adds = |tensor: &TensorToWrite<'static>| {
         let param = tensor.name.rsplit_once('.').map_or("", |(param, _)| param);
         let of_copy = copy.as_ref().is_some_and(|copy| tensor.name.starts_with(copy.as_str()));
         !of_copy && (is_first || here.contains(param))

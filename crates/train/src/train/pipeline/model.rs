@@ -3,7 +3,7 @@
 use super::pipe::{Pipe, StageFormat, rows_for_next, rows_from_before};
 use super::sample::Served;
 use netcl_dist::Group;
-use netcl_model::checkpoint::{Planned, TensorView};
+use netcl_model::checkpoint::{TensorToWrite, TensorView};
 use netcl_model::decoder::{Decoder, DecoderConfig, decoder_of};
 use netcl_model::layers::Mode;
 use netcl_model::model::{Continuation, Model};
@@ -65,7 +65,7 @@ impl Model for Piped<'_> {
         rows_for_next(self.along, &x)?;
         Tensor::zeros(device, Shape::default(), DType::F32)
     }
-    fn state(&self) -> Vec<Planned<'static>> {
+    fn state(&self) -> Vec<TensorToWrite<'static>> {
         self.decoder.state()
     }
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::run::StepMetrics;
 use crate::train::gathered::{TensorPiece, gather};
 use crate::train::pipeline::{own_state, whole_state};
 use crate::train::training::{Gathered, Training};
-use netcl_model::checkpoint::{Checkpoint, Planned, TensorData};
+use netcl_model::checkpoint::{Checkpoint, TensorData, TensorToWrite};
 use netcl_model::decoder::{FileFacts, decoder_of};
 use netcl_tensor::{Error, Result};
 
@@ -31,7 +31,7 @@ impl Texts {
             _ => (Vec::new(), Vec::new()),
         };
         let optimizer = whole_state(decoder, optimizer, pipe.stage() == 0);
-        let of = |all: Vec<Planned<'static>>| {
+        let of = |all: Vec<TensorToWrite<'static>>| {
             gather(parallel.group(), &all.into_iter().map(TensorPiece::from).collect::<Vec<_>>())
         };
         Ok(of(model)?.zip(of(optimizer)?))

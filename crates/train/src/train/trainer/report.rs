@@ -3,7 +3,7 @@
 use super::texts::Texts;
 use crate::run::StepMetrics;
 use crate::run::report::{KernelTime, Report};
-use crate::train::training::{Done, Sharding, Training};
+use crate::train::training::{Sharding, StepResults, Training};
 use netcl_device::human;
 use netcl_tensor::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ impl Texts {
     pub(super) fn metrics(
         &mut self,
         training: &mut Training<StepMetrics>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
     ) -> Result<StepMetrics> {
         let norm = done.norm()?;
         let speed = self.clock.step(done.at, self.config.tokens_a_step());

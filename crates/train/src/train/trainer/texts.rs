@@ -10,9 +10,11 @@ use crate::train::observer::{Observer, RunInfo};
 use crate::train::parallel::Parallel;
 use crate::train::peak;
 use crate::train::pipeline::Slots;
-use crate::train::training::{Asked, At, Done, Gathered, Loop, Objective, Ranks, Task, Training, divergence};
+use crate::train::training::{
+    At, Gathered, Loop, Objective, ObserverRequests, Ranks, StepResults, Task, Training, divergence,
+};
 use crate::train::uploads::{PREFETCH, UploadedBatch, Uploads};
-use netcl_model::checkpoint::Planned;
+use netcl_model::checkpoint::TensorToWrite;
 use netcl_model::decoder::broken_weights;
 use netcl_model::layers::Mode;
 use netcl_model::model::Model;
@@ -227,7 +229,7 @@ impl Task for Texts {
     fn measure(
         &mut self,
         training: &mut Training<StepMetrics>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
         _: &mut (dyn Observer + '_),
     ) -> Result<StepMetrics> {
         self.metrics(training, done)
@@ -236,7 +238,7 @@ impl Task for Texts {
     fn diverged(
         &mut self,
         training: &mut Training<StepMetrics>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
         place: &str,
     ) -> Result<Error> {
         let metrics = self.metrics(training, done)?;
@@ -281,7 +283,7 @@ impl Task for Texts {
         &mut self,
         training: &mut Training<StepMetrics>,
         mut metrics: StepMetrics,
-        asked: Asked,
+        asked: ObserverRequests,
         watch: &mut (dyn Observer + '_),
     ) -> Result<bool> {
         let [evaluates, samples, _] = self.due(&training.progress);
@@ -310,7 +312,7 @@ impl Task for Texts {
     fn paused(
         &mut self,
         training: &mut Training<StepMetrics>,
-        asked: Asked,
+        asked: ObserverRequests,
         _: &mut (dyn Observer + '_),
     ) -> Result<bool> {
         if !training.progress.is_last() && !asked.stop {
@@ -321,7 +323,7 @@ impl Task for Texts {
         Ok(asked.stop)
     }
 
-    fn planned(&self) -> Vec<Planned<'static>> {
+    fn planned(&self) -> Vec<TensorToWrite<'static>> {
         self.model.state()
     }
 

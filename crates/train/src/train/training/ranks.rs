@@ -7,12 +7,12 @@ use crate::train::parallel::Parallel;
 use crate::train::rank_stats::RankTimes;
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
-use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
+use netcl_model::checkpoint::{Bytes, FileDtype, TensorData, TensorToWrite};
 use netcl_tensor::{Device, Error, Result, Tensor};
 
 /// Requests of the observers of all ranks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ObserverRequests {
     /// Write a checkpoint and stop.
     pub stop: bool,
     /// Write a checkpoint and continue.
@@ -130,7 +130,9 @@ impl Ranks {
         });
         let pieces: Vec<TensorPiece<'_>> = parts.collect();
         let Some(mut all) = gather(parallel.group(), &pieces)? else { return Ok(None) };
-        all.extend(optimizer.planned_counters()?.iter().map(Planned::take).collect::<Result<Vec<_>>>()?);
+        all.extend(
+            optimizer.planned_counters()?.iter().map(TensorToWrite::take).collect::<Result<Vec<_>>>()?,
+        );
         Ok(Some(all))
     }
 }

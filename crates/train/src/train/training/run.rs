@@ -1,7 +1,7 @@
 //! The training loop.
 
 use super::step::{Enqueued, Pending};
-use super::{Asked, Ranks, Run, Task, Training};
+use super::{ObserverRequests, Ranks, Run, Task, Training};
 use crate::run::Record;
 use crate::train::observer::Observer;
 use netcl_tensor::{Error, Result};
@@ -179,19 +179,19 @@ impl<T: Task> Run<T> {
     }
 
     /// Returns the requests of this observer, or of any rank's, in this step.
-    fn asked(&self, watch: &mut T::Watch<'_>) -> Asked {
+    fn asked(&self, watch: &mut T::Watch<'_>) -> ObserverRequests {
         let [stop, save] = match &self.training.ranks.parallel {
             Some(parallel) => parallel.balance.asked(),
             None => [watch.should_stop(), watch.should_save()],
         };
-        Asked { stop, save }
+        ObserverRequests { stop, save }
     }
 
     /// Reports the ranks' requests to the task.
     pub(super) fn pass_request(&self, watch: &mut T::Watch<'_>) {
         if let Some(parallel) = &self.training.ranks.parallel {
             let [stop, save] = parallel.balance.asked();
-            T::on_request(watch, Asked { stop, save });
+            T::on_request(watch, ObserverRequests { stop, save });
         }
     }
 
@@ -199,14 +199,19 @@ impl<T: Task> Run<T> {
     fn stop_within_step(&mut self, last: Option<Pending>, watch: &mut T::Watch<'_>) -> Result<()> {
         if let Some(last) = last {
             let metrics = self.finish_step_quietly(&last, watch)?;
-            return self.pause(metrics, Asked { stop: true, save: false }, watch).map(drop);
+            return self.pause(metrics, ObserverRequests { stop: true, save: false }, watch).map(drop);
         }
         let progress = &self.training.progress;
         if progress.step > progress.saved_step { self.save(false, watch) } else { Ok(()) }
     }
 
     /// Evaluates, samples, notifies the observer and saves after a step, as due. Returns whether the run stops.
-    fn pause(&mut self, metrics: T::Metrics, asked: Asked, watch: &mut T::Watch<'_>) -> Result<bool> {
+    fn pause(
+        &mut self,
+        metrics: T::Metrics,
+        asked: ObserverRequests,
+        watch: &mut T::Watch<'_>,
+    ) -> Result<bool> {
         self.settle_parameters()?;
         let Training { progress, ranks, .. } = &mut self.training;
         let due @ [.., checkpoint] = self.task.due(progress);

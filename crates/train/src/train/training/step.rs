@@ -19,7 +19,7 @@ pub(super) struct Pending {
 }
 
 /// Results of a step.
-pub(crate) struct Done<'a> {
+pub(crate) struct StepResults<'a> {
     pub step: u64,
     pub lr: f64,
     pub loss: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Done<'a> {
     pub at: Instant,
 }
 
-impl Done<'_> {
+impl StepResults<'_> {
     /// Returns the norm of the gradients, before clipping.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ pub(super) enum Enqueued {
 }
 
 /// The outcome of the passes and the update of a step.
-enum Made {
+enum StepOutcome {
     /// They are enqueued: the loss, and the next position in the data.
     Done(Tensor, Position),
     /// See [`Enqueued::Stopped`].
@@ -82,12 +82,12 @@ impl<T: Task> Run<T> {
         };
         // Gradients of an incomplete step must not be added to those of the next.
         let (loss, after) = match made.inspect_err(|_| self.training.optimizer.zero_grad())? {
-            Made::Done(loss, after) => (loss, after),
-            Made::Stopped => {
+            StepOutcome::Done(loss, after) => (loss, after),
+            StepOutcome::Stopped => {
                 self.training.optimizer.zero_grad();
                 return Ok(Enqueued::Stopped);
             }
-            Made::Again => return Ok(Enqueued::Again),
+            StepOutcome::Again => return Ok(Enqueued::Again),
         };
         let begun = Instant::now();
         let Training { device, progress, optimizer, passes, .. } = &mut self.training;
@@ -104,14 +104,14 @@ impl<T: Task> Run<T> {
     }
 
     /// Enqueues a step with one batch on one device: forward, backward and update.
-    fn enqueue_whole(&mut self, feed: &mut T::Feed) -> Result<Made> {
+    fn enqueue_whole(&mut self, feed: &mut T::Feed) -> Result<StepOutcome> {
         let (inputs, after) = self.batch(feed, 0)?;
         let begun = Instant::now();
         let (passes, work) = self.work();
         let loss = passes.whole(work, &inputs)?;
         T::sent(feed)?;
         self.host_did("enqueue", begun);
-        Ok(Made::Done(loss, after))
+        Ok(StepOutcome::Done(loss, after))
     }
 
     /// Enqueues a step of several micro-batches or ranks: forward and backward of each micro-batch, then the update.
@@ -120,7 +120,7 @@ impl<T: Task> Run<T> {
         feed: &mut T::Feed,
         before: &mut Option<Pending>,
         watch: &mut T::Watch<'_>,
-    ) -> Result<Made> {
+    ) -> Result<StepOutcome> {
         let mut total: Option<Tensor> = None;
         let mut after = self.training.progress.position;
         self.training.passes.begin(&self.training.ranks)?;
@@ -128,14 +128,14 @@ impl<T: Task> Run<T> {
         for micro in 0..micros {
             // Ranks stop together, after a step.
             if self.training.ranks.is_alone() && watch.should_stop_within_step() {
-                return Ok(Made::Stopped);
+                return Ok(StepOutcome::Stopped);
             }
             let (inputs, next) = self.batch(feed, micro)?;
             after = next;
             let begun = Instant::now();
             let (passes, work) = self.work();
             if micro == 0 && !passes.has_memory(work, &inputs)? {
-                return Ok(Made::Again);
+                return Ok(StepOutcome::Again);
             }
             let loss = self.enqueue_pass(&inputs, micro + 1 == micros)?;
             // The pass has used all parameters that could be in flight; this thread may now exchange what follows.
@@ -162,7 +162,7 @@ impl<T: Task> Run<T> {
             let Training { optimizer, passes, .. } = &mut self.training;
             passes.update(optimizer, &loss)?;
         }
-        Ok(Made::Done(loss, after))
+        Ok(StepOutcome::Done(loss, after))
     }
 
     /// Enqueues a step of a rank with a stage of the model.
@@ -171,7 +171,7 @@ impl<T: Task> Run<T> {
         feed: &mut T::Feed,
         before: &mut Option<Pending>,
         watch: &mut T::Watch<'_>,
-    ) -> Result<Made> {
+    ) -> Result<StepOutcome> {
         // A loss that is not finite ends all ranks, so none may wait for another one then.
         if let Some(before) = before.take() {
             self.finish_step(&before, watch)?;
@@ -179,7 +179,7 @@ impl<T: Task> Run<T> {
         let asked = &mut || [watch.should_stop(), watch.should_save()];
         let (loss, after) = self.task.step_of_stage(&mut self.training, feed, asked)?;
         self.pass_request(watch);
-        Ok(Made::Done(loss, after))
+        Ok(StepOutcome::Done(loss, after))
     }
 
     /// Enqueues forward and backward of a micro-batch.
@@ -238,7 +238,7 @@ impl<T: Task> Run<T> {
         let begun = Instant::now();
         let Pending { step, lr, report, .. } = pending;
         let loss = f64::from(pending.loss.item_after(&pending.done)?);
-        let done = Done { step: *step, lr: *lr, loss, report, at: Instant::now() };
+        let done = StepResults { step: *step, lr: *lr, loss, report, at: Instant::now() };
         self.host_did("read loss", begun);
         if !loss.is_finite() {
             let place = self.training.ranks.place(&self.training.device);
@@ -265,7 +265,7 @@ impl<T: Task> Run<T> {
 }
 
 /// Returns the beginning of an error for a step whose loss is not finite.
-pub(crate) fn divergence(done: &Done<'_>, place: &str) -> String {
+pub(crate) fn divergence(done: &StepResults<'_>, place: &str) -> String {
     format!(
         "the loss of step {} on {place} is {}: training diverged. Lower --lr (now {:.1e})",
         done.step, done.loss, done.lr

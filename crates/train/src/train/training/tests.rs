@@ -134,14 +134,19 @@ impl Task for Pairs {
     fn measure(
         &mut self,
         _: &mut Training<StepMetrics>,
-        done: &Done<'_>,
+        done: &StepResults<'_>,
         _: &mut (dyn Observer + '_),
     ) -> Result<StepMetrics> {
         self.losses.push((done.loss as f32).to_bits());
         Ok(StepMetrics { step: done.step, loss: done.loss, ..StepMetrics::default() })
     }
 
-    fn diverged(&mut self, _: &mut Training<StepMetrics>, done: &Done<'_>, place: &str) -> Result<Error> {
+    fn diverged(
+        &mut self,
+        _: &mut Training<StepMetrics>,
+        done: &StepResults<'_>,
+        place: &str,
+    ) -> Result<Error> {
         Ok(Error::launch(divergence(done, place)))
     }
 
@@ -167,7 +172,7 @@ impl Task for Pairs {
         &mut self,
         training: &mut Training<StepMetrics>,
         metrics: StepMetrics,
-        _: Asked,
+        _: ObserverRequests,
         watch: &mut (dyn Observer + '_),
     ) -> Result<bool> {
         self.publish(training, metrics, watch).map(|()| false)
@@ -176,16 +181,16 @@ impl Task for Pairs {
     fn paused(
         &mut self,
         _: &mut Training<StepMetrics>,
-        asked: Asked,
+        asked: ObserverRequests,
         _: &mut (dyn Observer + '_),
     ) -> Result<bool> {
         Ok(asked.stop)
     }
 
-    fn planned(&self) -> Vec<Planned<'static>> {
+    fn planned(&self) -> Vec<TensorToWrite<'static>> {
         let (weight, shape) = (self.weight.clone(), self.weight.dims().to_vec());
         let bytes = Bytes::Later(Box::new(move || weight.to_bytes()));
-        vec![Planned { name: "weight".into(), dtype: FileDtype::F32, shape, bytes }]
+        vec![TensorToWrite { name: "weight".into(), dtype: FileDtype::F32, shape, bytes }]
     }
 
     fn alike(&self) -> Vec<Tensor> {

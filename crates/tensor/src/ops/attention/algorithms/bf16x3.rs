@@ -1,6 +1,6 @@
 //! Attention in f32 on NVIDIA's sm_90 tensor cores, with each operand as the sum of three bf16 parts.
 
-use super::super::problem::{AttentionProblem, Known, View, read, write};
+use super::super::problem::{AttentionProblem, ForwardResults, View, read, write};
 use super::sm90::{self, BF16X3_INCLUDES, blocks_fit, cache_share, counters, units};
 use super::{AttentionBackward, AttentionPlan, BackwardRow, Forward, ForwardRow, macros, proof, shared_out};
 use crate::ops::prelude::*;
@@ -162,7 +162,7 @@ fn forward(r: &Forward<'_>) -> Result<()> {
 /// Computes dq, dk, dv; see `attention_bf16x3_sm90_bwd.cl`.
 fn backward(r: &AttentionBackward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
-    let Known { q, k, v, o, lse, dy } = r.known;
+    let ForwardResults { q, k, v, o, lse, dy } = r.known;
     let blocks = p.batch * p.heads * p.queries.div_ceil(BLOCK);
     let stats = o.empty_f32([blocks, 2, BLOCK])?;
     let launch =

@@ -1,7 +1,7 @@
 //! The algorithms for attention and its gradients, one file per table row, with its kernel. [`Table`] explains how rows are chosen. To add a
 //! variant, add a file here and its line in `rows!`. All forwards store the same results, so any forward works with any backward.
 
-use super::problem::{AttentionProblem, Known, View};
+use super::problem::{AttentionProblem, ForwardResults, View};
 use crate::ops::algorithms::{Algorithm, Job, Table, kernels};
 use crate::ops::prelude::*;
 
@@ -80,7 +80,7 @@ impl<'a> Forward<'a> {
 /// The problem of the gradients of q, k and v.
 pub(super) struct AttentionBackward<'a> {
     pub p: &'a AttentionProblem,
-    pub known: &'a Known<'a>,
+    pub known: &'a ForwardResults<'a>,
     /// dq, dk, dv.
     pub grads: [View<'a>; 3],
 }

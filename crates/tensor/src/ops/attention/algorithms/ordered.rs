@@ -1,7 +1,7 @@
 //! The gradients of wide 16-bit heads on NVIDIA's sm_90 tensor cores, in one pass: five products instead of seven. The sums of dq are in f32 in
 //! memory, and the blocks of keys add to them in order.
 
-use super::super::problem::{AttentionProblem, Known, read, write};
+use super::super::problem::{AttentionProblem, ForwardResults, read, write};
 use super::sm90::{
     self, BACKWARD_INCLUDES, KEYS, WIDE, counters, map, start, supports_backward, units, with_maps,
 };
@@ -67,7 +67,7 @@ fn micros(p: &AttentionProblem, device: &Device) -> f64 {
 /// Computes dq, dk, dv; see `attention_wgmma_sm90_bwd_ordered.cl`.
 fn run(r: &AttentionBackward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
-    let Known { q, k, v, o, lse, dy } = r.known;
+    let ForwardResults { q, k, v, o, lse, dy } = r.known;
     let blocks = p.query_blocks();
     let (stats, sums) = (o.empty_f32([blocks, 2, 64])?, o.empty_f32([blocks, 64, WIDE])?);
     let tickets = Tensor::empty(device, [blocks, 2], DType::I32)?;

@@ -1,6 +1,6 @@
 //! Tests of the sm_90 kernels before their first use: a small problem must give the results of the portable kernels.
 
-use super::super::problem::{AttentionProblem, Known, View};
+use super::super::problem::{AttentionProblem, ForwardResults, View};
 use super::tile::{portable_backward, portable_forward};
 use super::{AttentionBackward, BackwardRow, Forward, ForwardRow};
 use crate::ops::prelude::*;
@@ -63,7 +63,7 @@ pub(in crate::ops::attention) fn same_backward(
     let Some(results) = inputs.portable(p)? else { return Ok(()) };
     let (got, expected) = (Inputs::new(device, p)?, Inputs::new(device, p)?);
     let [q, k, v] = inputs.views();
-    let known = Known { q, k, v, o: &results.o, lse: &results.lse, dy: View::heads(&inputs.dy) };
+    let known = ForwardResults { q, k, v, o: &results.o, lse: &results.lse, dy: View::heads(&inputs.dy) };
     let request = AttentionBackward { p, known: &known, grads: got.views() };
     (row.run)(&request, &(row.estimate)(&request).1)?;
     let Some(portable) = portable_backward(&AttentionBackward { grads: expected.views(), ..request }) else {

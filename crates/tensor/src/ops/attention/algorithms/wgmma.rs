@@ -1,6 +1,6 @@
 //! 16-bit attention on NVIDIA's sm_90 tensor cores: the forward, and the gradients in two passes.
 
-use super::super::problem::{AttentionProblem, Known, write};
+use super::super::problem::{AttentionProblem, ForwardResults, write};
 use super::sm90::{
     self, BACKWARD_INCLUDES, FORWARD_INCLUDES, KEYS, MODEL, counters, map, start, statistics,
     supports_backward, supports_forward, units, with_maps,
@@ -117,7 +117,7 @@ fn two_passes(p: &AttentionProblem, device: &Device) -> f64 {
 fn backward(r: &AttentionBackward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let (next, units) = (counters(device)?, units(device));
-    let Known { q, k, v, dy, .. } = r.known;
+    let ForwardResults { q, k, v, dy, .. } = r.known;
     let stats = statistics(r, &WGMMA_BWD)?;
 
     let bound = |launch: Launch<'static>, maps: &[MatrixStack]| -> Result<Launch<'static>> {

@@ -1,6 +1,6 @@
 //! 16-bit attention with heads of 129 to 256 on NVIDIA's sm_90 tensor cores.
 
-use super::super::problem::{AttentionProblem, Known, write};
+use super::super::problem::{AttentionProblem, ForwardResults, write};
 use super::sm90::{
     self, BACKWARD_INCLUDES, FORWARD_INCLUDES, MODEL, WIDE as WGMMA_SIZE, aligned_backward, aligned_forward,
     counters, map, start, statistics, units, with_maps,
@@ -157,7 +157,7 @@ fn together(p: &AttentionProblem, device: &Device, count: usize) -> usize {
 /// Computes dq, dk, dv; see `attention_wide_sm90_bwd.cl`.
 fn backward(r: &AttentionBackward<'_>, heads: usize) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
-    let Known { q, k, v, dy, .. } = r.known;
+    let ForwardResults { q, k, v, dy, .. } = r.known;
     let (stats, next, units) = (statistics(r, &WIDE_BWD)?, counters(device)?, units(device));
     let maps = [
         map(p, q, p.query_dims(), BLOCK)?,

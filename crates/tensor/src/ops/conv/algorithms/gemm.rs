@@ -176,7 +176,7 @@ fn run(r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
 #[allow(clippy::unwrap_used)] // tests
 mod tests {
     use super::super::super::geometry::{Conv2dOptions, Geometry, Side};
-    use super::super::{Place, tile};
+    use super::super::{PixelPosition, tile};
     use super::*;
 
     fn drawn(device: &Device, shape: &[usize], seed: u64) -> Tensor {
@@ -218,7 +218,7 @@ mod tests {
             let axes = g.sides.map(|side| side.forward());
             let all = |y: &Tensor, part: &Tensor, go: &dyn Fn(&ConvRequest<'_>)| {
                 let s = &y.layout().strides;
-                let place = Place { offset: 0, strides: [s[0], s[1], s[2]] };
+                let place = PixelPosition { offset: 0, strides: [s[0], s[1], s[2]] };
                 let of = |work| ConvRequest { x: &x, batch: n, groups, c, o, axes, work };
                 go(&of(Work::Gather { w: &weights, bias: Some(&added), tree: None, y, place }));
                 go(&of(Work::Weights { dy: &dy, part, parts: 3 }));

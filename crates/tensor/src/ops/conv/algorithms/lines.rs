@@ -139,7 +139,7 @@ fn run_planned(r: &ConvRequest<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::super::geometry::Side;
-    use super::super::{Place, tile};
+    use super::super::{PixelPosition, tile};
     use super::*;
     use crate::Generator;
     use netcl_device::Settings;
@@ -164,7 +164,7 @@ mod tests {
             let (kernel, bias) = (draw(&[o, c, taps_h, taps_w]), draw(&[o]));
             let taps = taps_h * taps_w;
             let weights = ConvWeights { tensor: kernel, offset: 0, strides: [0, c * taps, taps, taps_w, 1] };
-            let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
+            let place = PixelPosition { offset: 0, strides: [h * w * o, w * o, o] };
             let both = [true, false].map(|here| {
                 let y = Tensor::full(&device, [2, h, w, o], f32::NAN, DType::F16).unwrap();
                 let part = Tensor::full(&device, [2, 1, taps_h, taps_w, c, o], f32::NAN, DType::F32).unwrap();

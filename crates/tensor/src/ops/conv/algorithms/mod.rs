@@ -46,7 +46,7 @@ pub(super) struct ConvWeights {
 
 /// Position of pixel `(n, y, x)` of a result: `offset + n * strides[0] + y * strides[1] + x * strides[2]`; its channels are adjacent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct PixelPosition {
     pub offset: usize,
     pub strides: [usize; 3],
 }
@@ -60,7 +60,7 @@ pub(super) enum Work<'a> {
         bias: Option<&'a Tensor>,
         tree: Option<&'a Tree<'a>>,
         y: &'a Tensor,
-        place: Place,
+        place: PixelPosition,
     },
     /// f32 (parts, G, I, J, C, O): sums over the pixels of each part of x by dy, the gradient of weights.
     Weights { dy: &'a Tensor, part: &'a Tensor, parts: usize },
@@ -196,5 +196,5 @@ pub(super) struct ConvSignature {
     dtype: DType,
     sizes: [usize; 4],
     axes: [ConvAxis; 2],
-    work: Option<([usize; 5], bool, bool, Place)>,
+    work: Option<([usize; 5], bool, bool, PixelPosition)>,
 }

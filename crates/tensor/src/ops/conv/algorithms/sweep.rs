@@ -6,7 +6,7 @@
 
 use super::super::geometry::Side;
 use super::wgmma;
-use super::{ConvRequest, ConvWeights, Place, Work};
+use super::{ConvRequest, ConvWeights, PixelPosition, Work};
 use crate::ops::prelude::*;
 use crate::suite::test_device;
 use std::time::Instant;
@@ -49,7 +49,7 @@ fn tiles() {
             (draw([batch, side, side, c]), draw([o, taps, taps, c]), draw([batch, places, places, o]));
         let strides = [0, taps * taps * c, 1, taps * c, c];
         let weights = ConvWeights { tensor: w, offset: 0, strides };
-        let place = Place { offset: 0, strides: [places * places * o, places * o, o] };
+        let place = PixelPosition { offset: 0, strides: [places * places * o, places * o, o] };
         let r = ConvRequest {
             x: &x,
             batch,

@@ -6,7 +6,9 @@ use super::super::super::matmul::warpgroups::{
     MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused, proof_of_expression,
 };
 use super::super::geometry::ConvAxis;
-use super::{ConvAlgorithm, ConvPlan, ConvRequest, ConvWeights, EPILOGUE, FUNCTIONS, Place, Work, int, tile};
+use super::{
+    ConvAlgorithm, ConvPlan, ConvRequest, ConvWeights, EPILOGUE, FUNCTIONS, PixelPosition, Work, int, tile,
+};
 use crate::Layout;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -87,7 +89,7 @@ pub(super) fn supported(r: &ConvRequest<'_>) -> Result<(), &'static str> {
         () if !lanes(r.c) || !lanes(r.o) => Err("channels not a multiple of 8"),
         () if !lanes(r.x.layout().offset) => Err("an image that does not start at a multiple of 16 bytes"),
         () if taps > TAPS => Err("more than 64 taps"),
-        () if r.axes.iter().any(|axis| (0..axis.taps).any(|tap| Seen::of(axis, tap).is_none())) => {
+        () if r.axes.iter().any(|axis| (0..axis.taps).any(|tap| UsedPixels::of(axis, tap).is_none())) => {
             Err("a tap that is always outside of the image")
         }
         () if taps == 0 || r.pixels() == 0 || r.c == 0 || r.o == 0 => Err("an empty sum"),
@@ -106,13 +108,13 @@ pub(super) fn supported(r: &ConvRequest<'_>) -> Result<(), &'static str> {
 }
 
 /// The pixels of an axis that a tap uses: every `step`-th from `first` on, `count` of them, up to the result's last pixel.
-struct Seen {
+struct UsedPixels {
     first: usize,
     step: usize,
     count: usize,
 }
 
-impl Seen {
+impl UsedPixels {
     fn of(axis: &ConvAxis, tap: usize) -> Option<Self> {
         let step = axis.step.cast_signed();
         let at = tap.cast_signed() * axis.dilation + axis.origin;
@@ -203,7 +205,7 @@ fn launch(kernels: WgmmaKernels, r: &ConvRequest<'_>, plan: &ConvPlan) -> Result
 }
 
 /// Builds the map for boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`; `seen` selects lines and columns.
-fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
+fn map(x: &Tensor, seen: [UsedPixels; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
     let [images, _, _, channels] = x.dims4()?;
     let [image, line, column, _] = x.layout().strides[..] else {
         return Err(Error::internal("conv_wgmma_sm90: expected an image of four axes"));
@@ -229,7 +231,7 @@ fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
 fn taps(r: &ConvRequest<'_>, sides: Sides) -> Result<Vec<MatrixStack>> {
     let [down, across] = r.axes;
     let all = (0..down.taps).flat_map(|i| (0..across.taps).map(move |j| (i, j)));
-    all.map(|(i, j)| match (Seen::of(&down, i), Seen::of(&across, j)) {
+    all.map(|(i, j)| match (UsedPixels::of(&down, i), UsedPixels::of(&across, j)) {
         (Some(lines), Some(columns)) => map(r.x, [lines, columns], sides),
         _ => Err(Error::internal("conv_wgmma_sm90: a tap that uses no pixel")),
     })
@@ -327,7 +329,7 @@ fn gather(kernels: WgmmaKernels, r: &ConvRequest<'_>, shape: Tile, sides: Sides)
 fn weights(kernel: &'static Kernel, r: &ConvRequest<'_>, shape: Tile, sides: Sides) -> Result<()> {
     let Work::Weights { dy, part, parts } = r.work else { return Err(ConvAlgorithm::foreign(kernel)) };
     let [down, across] = r.axes;
-    let of_dy = map(dy, [Seen::all(down.output), Seen::all(across.output)], sides)?;
+    let of_dy = map(dy, [UsedPixels::all(down.output), UsedPixels::all(across.output)], sides)?;
     let maps: Vec<MatrixStack> = std::iter::once(of_dy).chain(taps(r, sides)?).collect();
     let (table, at) = tensor_maps(r.x.device(), &maps)?;
     let m = down.taps * across.taps * r.c.next_multiple_of(BLOCK);
@@ -396,7 +398,7 @@ impl Small {
     fn forth<'a>(&'a self, y: &'a Tensor, tree: Option<&'a Tree<'a>>) -> ConvRequest<'a> {
         let [_, _, o] = Self::SIZES;
         let [h, w] = self.axes.map(|axis| axis.output);
-        let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
+        let place = PixelPosition { offset: 0, strides: [h * w * o, w * o, o] };
         self.of(Work::Gather { w: &self.weights, bias: Some(&self.bias), tree, y, place })
     }
 }
@@ -467,7 +469,7 @@ mod tests {
         {
             let axis = axes(image, taps, stride, padding)[0];
             for tap in 0..taps {
-                let seen = Seen::of(&axis, tap).unwrap();
+                let seen = UsedPixels::of(&axis, tap).unwrap();
                 let at = tap.cast_signed() - padding.cast_signed();
                 let before = at.div_euclid(stride.cast_signed());
                 for y in 0..axis.output + 4 {
@@ -483,7 +485,7 @@ mod tests {
             }
         }
         // Its only pixel is outside of the image.
-        assert!(Seen::of(&axes(1, 3, 1, 1)[0], 0).is_none());
+        assert!(UsedPixels::of(&axes(1, 3, 1, 1)[0], 0).is_none());
     }
 
     #[test]
@@ -494,7 +496,7 @@ mod tests {
         for (batch, image, most) in
             [(128, 56, 1.0), (128, 28, 1.0), (128, 14, 1.0), (128, 7, 1.07), (3, 31, 1.2)]
         {
-            let place = Place { offset: 0, strides: [0; 3] };
+            let place = PixelPosition { offset: 0, strides: [0; 3] };
             let r = ConvRequest {
                 x: &x,
                 batch,

@@ -162,7 +162,7 @@ pub(super) fn run(r: &ConvRequest<'_>, plan: &ConvPlan) -> Result<()> {
 #[allow(clippy::unwrap_used)] // tests
 mod tests {
     use super::super::super::geometry::Side;
-    use super::super::Place;
+    use super::super::PixelPosition;
     use super::*;
     use crate::suite::test_device;
     use crate::{Generator, Settings};
@@ -197,7 +197,7 @@ mod tests {
                     let [h, width] = axes.map(|axis| axis.output);
                     for m in TILES {
                         let y = Tensor::full(&device, [n, h, width, o], f32::NAN, DType::F32).unwrap();
-                        let place = Place { offset: 0, strides: [h * width * o, width * o, o] };
+                        let place = PixelPosition { offset: 0, strides: [h * width * o, width * o, o] };
                         let work = Work::Gather { w: &weights, bias: Some(&added), tree: None, y: &y, place };
                         let request = ConvRequest { x: &x, batch: n, groups: 1, c, o, axes, work };
                         supports(&request).unwrap();
