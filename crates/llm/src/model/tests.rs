@@ -391,8 +391,14 @@ fn what_does_not_fit_is_named() {
     ] {
         assert!(found.contains(part) && found.contains("m.gguf"), "{found} has not: {part}");
     }
-    // A key with the default value, and one that is read for embeddings.
-    let mut usual = good;
+}
+
+/// A key with the default value, and one that is read for embeddings.
+#[test]
+fn keys_with_usual_values_are_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    let mut usual = write_llama(&path, 1, 1, 32);
     usual.set("llama.attention.causal", Meta::Bool(true));
     usual.set("llama.pooling_type", Meta::U32(3));
     put(&usual, &path);

@@ -92,6 +92,17 @@ pub(super) fn state(decoder: &Decoder) -> Vec<TensorToWrite<'static>> {
     out
 }
 
+/// Refuses a bias with values if config.json says that the model does not have biases.
+fn check_zero(bias: &TensorView<'_>) -> Result<()> {
+    if bias.floats()?.iter().all(|v| *v == 0.0) {
+        return Ok(());
+    }
+    let name = bias.name;
+    Err(Error::format(format!(
+        "{name} is not zero, though config.json says that the model does not have biases"
+    )))
+}
+
 /// Assigns the tensors of a file to parameters. Every tensor must belong to the model.
 pub(super) fn matched<'a>(
     config: &DecoderConfig,
@@ -152,14 +163,7 @@ pub(super) fn matched<'a>(
         zeros.extend(absent_biases(config, &shape).and_then(|(name, _)| take(&name)));
         parts.push(found);
     }
-    for view in zeros {
-        if view.floats()?.iter().any(|v| *v != 0.0) {
-            let name = view.name;
-            return Err(Error::format(format!(
-                "{name} is not zero, though config.json says that the model does not have biases"
-            )));
-        }
-    }
+    zeros.iter().try_for_each(check_zero)?;
     check_left(config, &left, parts.first().and_then(|table| table.first()))?;
     Ok(parts)
 }

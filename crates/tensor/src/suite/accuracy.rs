@@ -162,7 +162,7 @@ pub(super) fn gradients_of(
     let dys = OnceCell::new();
     let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
     let got = grads.iter().flatten().map(Tensor::to_vec).collect::<Result<Vec<_>>>()?;
-    let [dy] = &dys[..] else { return Ok(None) };
+    let [dy] = dys else { return Ok(None) };
     Ok((!got.is_empty()).then(|| ReferenceGradients { inputs: hosts, dy: dy.clone(), got }))
 }
 
