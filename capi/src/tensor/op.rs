@@ -75,7 +75,7 @@ unsafe fn attribute(given: &netcl_attribute) -> Result<(&str, Value)> {
 }
 
 /// Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
-/// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+/// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which points to space for `room`.
 /// `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
 /// `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 ///

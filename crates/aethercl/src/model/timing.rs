@@ -403,7 +403,7 @@ mod tests {
         c.groups = 132;
         let full = kernel(&h200(), &c).ns;
         c.groups = 133;
-        // One group more than units: the busiest has two.
+        // With one more group than compute units, one unit runs two.
         let tail = kernel(&h200(), &c).ns;
         assert!(tail as f64 > 1.7 * full as f64, "{full} {tail}");
         let mut c = axpy(1 << 20);

@@ -38,7 +38,7 @@ pub struct Args {
     /// On a CPU, best is the peer's own choice.
     #[arg(long, default_value = "best", value_parser = ["best", "default", "cudnn", "flash", "efficient", "math"])]
     backend: String,
-    /// Print every algorithm with its estimate, or why it does not apply; time nothing
+    /// Print each algorithm's estimate, or why it does not apply, instead of timing
     ///
     /// For these shapes, or those of --shapes, forward and backward.
     #[arg(long, value_name = "BxHxTxD", value_delimiter = ',', num_args = 0.., value_parser = shape)]

@@ -26,7 +26,7 @@ pub struct Args {
     /// fwd, fwd+bwd
     #[arg(long, value_delimiter = ',', default_value = "fwd,fwd+bwd", value_parser = PASSES)]
     passes: Vec<String>,
-    /// Print every forward algorithm with its estimate, or why it does not apply; time nothing
+    /// Print each forward algorithm's estimate, or why it does not apply, instead of timing
     #[arg(long)]
     explain: bool,
 }

@@ -24,7 +24,7 @@ pub struct Args {
     /// Print errors against f64, of netcl and of the peer on the same inputs, instead of times
     #[arg(long)]
     pub errors: bool,
-    /// Print every algorithm with its estimate, or why it does not apply; time nothing
+    /// Print each algorithm's estimate, or why it does not apply, instead of timing
     ///
     /// For these sizes, or those of --sizes, in each layout.
     #[arg(long, value_name = "MxNxK", value_delimiter = ',', num_args = 0.., value_parser = size)]

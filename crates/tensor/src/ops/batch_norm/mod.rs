@@ -256,7 +256,7 @@ struct Parts {
     block: usize,
 }
 
-/// Elements of a block on CPUs.
+/// Number of elements per block on CPUs.
 const BLOCK: usize = 4096;
 
 impl Parts {
