@@ -43,7 +43,7 @@ pub struct Args {
     /// For these shapes, or those of --shapes, forward and backward.
     #[arg(long, value_name = "BxHxTxD", value_delimiter = ',', num_args = 0.., value_parser = shape)]
     explain: Option<Vec<Shape>>,
-    /// Draw this many attentions and print the time of the chosen algorithm over the fastest one's
+    /// Draw this many random attentions; print the chosen algorithm's time divided by the fastest's
     ///
     /// Heads of 8 to 256, 1 to 8192 tokens, grouped or not, causal or not. Every applicable algorithm of the forward and of the gradients is timed.
     /// With 0, the shapes of --shapes are timed.

@@ -29,7 +29,7 @@ pub struct Args {
     /// For these sizes, or those of --sizes, in each layout.
     #[arg(long, value_name = "MxNxK", value_delimiter = ',', num_args = 0.., value_parser = size)]
     explain: Option<Vec<[usize; 3]>>,
-    /// Draw this many products and print the time of the chosen algorithm over the fastest one's
+    /// Draw this many random products; print the chosen algorithm's time divided by the fastest one's
     ///
     /// Sizes 1 to 8192, including odd ones, in every layout. Every applicable algorithm is timed. With 0, the products of --sizes and --layouts are
     /// timed.

@@ -54,7 +54,7 @@ pub struct LaunchArgs {
     /// Device profile: teaching, h200, h100, rx7900xtx, arc-a770, adreno-750, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
-    /// Maximum processor seconds of a work-group before it counts as hanging; 0: no limit
+    /// Maximum CPU seconds of a work-group before it counts as hanging; 0: no limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "30")]
     timeout: Timeout,
     /// Maximum instructions of a work-group before it counts as hanging
