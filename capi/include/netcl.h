@@ -357,13 +357,13 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// Returns the gradient that a parameter has collected in `out`, or NULL without one.
+// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
 //
 // Expects:
 // `out` points to space for a handle.
 netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
 
-// Clears the gradient that a parameter has collected.
+// Clears the accumulated gradient of a parameter.
 netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
 
 // Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.
@@ -466,13 +466,13 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// Returns the gradient that a parameter has collected in `out`, or NULL without one.
+// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
 //
 // Expects:
 // `out` points to space for a handle.
 netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
 
-// Clears the gradient that a parameter has collected.
+// Clears the accumulated gradient of a parameter.
 netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
 
 // Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.

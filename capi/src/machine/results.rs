@@ -57,9 +57,8 @@ pub unsafe extern "C" fn aethercl_finding_at(
         let left = lock(&machine.mail.left);
         let there = left.findings.len();
         let found = left.findings.get(index);
-        let found = found.ok_or_else(|| {
-            Failure::argument(format!("finding {index} is out of range; there are {there}"))
-        })?;
+        let found = found
+            .ok_or_else(|| Failure::argument(format!("finding {index} is out of range; {there} exist")))?;
         let out = aethercl_finding {
             kind: found.kind.as_ptr(),
             kernel: found.kernel.as_ptr(),

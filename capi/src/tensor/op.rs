@@ -158,9 +158,9 @@ pub extern "C" fn netcl_op_count() -> usize {
 pub extern "C" fn netcl_op_name(index: usize) -> *const c_char {
     value("netcl_op_name", std::ptr::null(), || {
         let there = calls().len();
-        let text = TEXTS.get(index).ok_or_else(|| {
-            Failure::argument(format!("operation {index} is out of range; there are {there}"))
-        })?;
+        let text = TEXTS
+            .get(index)
+            .ok_or_else(|| Failure::argument(format!("operation {index} is out of range; {there} exist")))?;
         Ok(text[0].as_ptr())
     })
 }

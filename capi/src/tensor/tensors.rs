@@ -216,7 +216,7 @@ pub unsafe extern "C" fn netcl_tensor_write(
     })
 }
 
-/// Returns the gradient that a parameter has collected in `out`, or NULL without one.
+/// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
 ///
 /// # Safety
 /// `out` points to space for a handle.
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn netcl_tensor_grad(
     })
 }
 
-/// Clears the gradient that a parameter has collected.
+/// Clears the accumulated gradient of a parameter.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_tensor_zero_grad(tensor: *mut netcl_tensor) -> NetclStatus {
     edge("netcl_tensor_zero_grad", || {

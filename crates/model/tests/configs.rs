@@ -111,7 +111,7 @@ fn yarn_that_is_added_as_qwen_advises_is_followed() {
     let found = rotary(&config);
     assert!(matches!(found.scaling, Scaling::Yarn { factor: 4.0, original: 16.0, .. }), "{found:?}");
     assert_eq!(found.base, 1e6);
-    // `rope_scaling` without a base would have 10000 in transformers.
+    // transformers uses a base of 10000 for `rope_scaling` without one.
     config.as_object_mut().unwrap().remove("rope_theta");
     let e = DecoderConfig::from_json(&config).unwrap_err().to_string();
     assert!(e.contains("rope_parameters.rope_theta is 1000000") && e.contains("into rope_scaling"), "{e}");

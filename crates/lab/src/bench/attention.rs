@@ -252,7 +252,7 @@ impl Case {
     /// Returns every algorithm with its estimate on an empty device, forward and backward.
     ///
     /// # Errors
-    /// Those of `explain`.
+    /// Errors of `explain`.
     pub fn explain_on(twin: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<[Vec<Row>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = shape;
         let all = Tensor::empty(twin, [batch, tokens, heads + 2 * kv_heads, size], dtype)?;
@@ -319,7 +319,7 @@ impl Case {
         y.backward_with(&self.dy)?;
         let grad = self.qkv.grad();
         self.qkv.set_grad(None);
-        let none = || Error::internal("bench attention: the backward returned no gradient");
+        let none = || Error::internal("bench attention: the backward pass did not return a gradient");
         Ok((y.detach(), grad.ok_or_else(none)?))
     }
 

@@ -237,7 +237,7 @@ impl Case {
             grad.map(|grad| first(&grad)).transpose()
         });
         let (dx, dw) = (dx?, dw?);
-        let none = || Error::internal("bench conv: the backward returned no gradient");
+        let none = || Error::internal("bench conv: the backward pass did not return a gradient");
         Ok((y.detach(), dx, dw.ok_or_else(none)?))
     }
 

@@ -151,7 +151,7 @@ impl Operands {
     /// Returns every algorithm with its estimate for such a product on an empty device.
     ///
     /// # Errors
-    /// Those of `explain`.
+    /// Errors of `explain`.
     pub fn explain_on(twin: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Vec<Row>> {
         let both = Self::new(twin, size, layout, dtype, |_, shape| Tensor::empty(twin, shape, dtype))?;
         explain(&both.a, &both.b)

@@ -226,7 +226,7 @@ impl<'a> Session<'a> {
     /// Uploads buffers, runs the kernel, and downloads buffers.
     ///
     /// # Errors
-    /// Those of [`Self::launch`]; files that cannot be written.
+    /// Errors of [`Self::launch`]; files that cannot be written.
     pub fn run(mut self, show: usize, to: &Files<'_>) -> Result<Report> {
         let files = self.files(&self.kernel()?.clone(), to.out)?;
         let Launched { kernel, bindings, done, queue, .. } = self.launch(None, to.html.is_some())?;

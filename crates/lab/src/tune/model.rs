@@ -204,7 +204,7 @@ pub(super) fn twin(device: &Device) -> Device {
 /// Measures for about `budget`, fits, saves and prints the constants.
 ///
 /// # Errors
-/// Those of launches, and `Io` if the results cannot be saved.
+/// Errors of launches, and `Io` if the results cannot be saved.
 pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     let begun = Instant::now();
     // The twin makes estimates from trial constants during the fit; its choices are never run.
@@ -326,7 +326,7 @@ fn show(device: &Device, models: &[&'static Model], json: bool) -> Result<()> {
 /// Prints the constants in use on the device, and their origin.
 ///
 /// # Errors
-/// Those of the output.
+/// Errors of the output.
 pub fn list(device: &Device, json: bool) -> Result<()> {
     let twin = twin(device);
     let (size, shape) = ([256; 3], attention::regret::drawn_up_to(1 << 20, 1, SEED));

@@ -16,7 +16,7 @@ pub(super) fn decoder(device: &Device, family: &str, change: impl Fn(&mut Decode
     times(6.0, device, family, change)
 }
 
-/// Returns a model whose key scores are so close that rounding does not decide between them.
+/// Returns a model whose attention scores are close to each other, so that a rounding error does not change which key dominates.
 fn even(device: &Device) -> Decoder {
     times(2.0, device, "llama", |_| {})
 }

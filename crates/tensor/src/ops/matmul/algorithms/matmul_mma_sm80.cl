@@ -288,7 +288,7 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
 #endif
       }
 #if DTYPE != 0 && C_ALIGNED
-      /* Four items have two columns each of four times eight. After the exchange, each has eight adjacent elements. */
+      /* Before the exchange, each of four items has two columns of each of four 8-column blocks. After it, each has all eight of one block. */
       uint p = swap_u(t & 1 ? v[0] : v[1], 1), q = swap_u(t & 1 ? v[2] : v[3], 1);
       if (t & 1) v[0] = p, v[2] = q;
       else v[1] = p, v[3] = q;
