@@ -61,11 +61,11 @@ fn fields_that_are_left_out_have_the_defaults_of_transformers() {
             let read = DecoderConfig::from_json(&one.into()).unwrap_or_else(|e| panic!("{family}: {e}"));
             assert_eq!(read, expected, "{family} without {name}");
         }
-        // The table has everything that netcl knows, with the same values.
+        // Every default in netcl's table also exists in the file from transformers.
         for (name, usual) in row.defaults {
             assert!(
                 defaults.contains_key(*name),
-                "{family}: {name} is {usual:?} here, transformers lacks it"
+                "{family}: {name} is {usual:?} in netcl's table, but transformers does not have it"
             );
         }
     }

@@ -329,7 +329,7 @@ mod tests {
         let e = kernel(&h200(), &axpy(n));
         assert_eq!(e.bound(), Bound::Dram);
         let rate = 12.0 * n as f64 / e.ns as f64;
-        // Measured on the card: an addition of two arrays runs at 4362 GB/s.
+        // Measured on the GPU: an addition of two arrays runs at 4362 GB/s.
         assert!((3000.0..4800.0).contains(&rate), "{rate} GB/s, {e:?}");
     }
 

@@ -31,8 +31,8 @@ pub struct Args {
     explain: bool,
 }
 
-const TIMED: &str = "Images and weights are stored with channels last, for the peer too (channels_last). Images of up to four channels get no gradient, like \
-    the input of a network. The last line is the geometric mean of the peer's time divided by netcl's, and the smallest ratio.";
+const TIMED: &str = "Images and weights are stored with channels last, for the peer too (channels_last). Images of up to four channels get no \
+    gradient, like the input of a network. The last line is the geometric mean of the peer's time divided by netcl's, and the smallest ratio.";
 const PASSES: [&str; 2] = ["fwd", "fwd+bwd"];
 
 /// Sizes of a convolution.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Seed of other problems than the default of `bench --regret`, which therefore shows the quality of the fit on new problems.
 const SEED: u64 = 0x6d6f_6465;
-/// Milliseconds of calls in a sample, and samples per algorithm.
+/// Duration of a sample in milliseconds, and number of samples per algorithm.
 const SAMPLE_MS: f64 = 1.0;
 const SAMPLES: usize = 3;
 /// Minimum number of problems of a kind, regardless of the budget, and the maximum.
