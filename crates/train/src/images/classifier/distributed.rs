@@ -2,8 +2,8 @@
 //! the backward pass, and all ranks make the same update.
 //!
 //! On each rank, batch normalization uses only that rank's images, like PyTorch's `DistributedDataParallel`, so the result depends on the number
-//! of ranks; running statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it uses the images of all ranks, like `SyncBatchNorm`.
-//! In that case, and without batch normalization, a run equals that of one device except for the order of sums.
+//! of ranks; running statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it uses the images of all
+//! ranks, like `SyncBatchNorm`. In that case, and without batch normalization, a run equals that of one device except for the order of sums.
 //!
 //! A batch is divided so that mixed images stay on one rank.
 
