@@ -283,7 +283,7 @@ pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec
     models
 }
 
-/// Writes the twin's constants into the device's file, and makes the device use them.
+/// Writes the constants of the device's twin ([`ahead::twin`]) into the device's file, and makes the device use them.
 fn keep(device: &Device, twin: &Device, models: &[&'static Model]) -> Result<()> {
     let mut out = BTreeMap::new();
     for model in models {
