@@ -60,7 +60,8 @@ pub(super) fn off(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most
 }
 
-/// Steps of all texts: one, then several in sequence on the device. Each text is the same as if it ran alone; logits are compared after the last step.
+/// Steps of all texts: one, then several in sequence on the device. Each text is the same as if it ran alone; logits are compared after the last
+/// step.
 pub(super) fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
     let mut texts = texts();
     let mut paged = Paged::new(decoder, 31, PAGE, kind, None).unwrap();

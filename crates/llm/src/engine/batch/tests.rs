@@ -416,8 +416,8 @@ fn proposed_tokens_change_no_text() {
     assert!(refused.err().unwrap().message().contains("a vocabulary of 30 tokens, the model one of 31"));
 }
 
-/// Requests arrive and end at any time, with few pages. No page is lost, every completed sequence is the same as if it ran alone, and a canceled one is the
-/// same up to its end.
+/// Requests arrive and end at any time, with few pages. No page is lost, every completed sequence is the same as if it ran alone, and a canceled
+/// one is the same up to its end.
 #[test]
 fn a_thousand_schedules_lose_no_page_and_change_no_text() {
     schedules(&decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1), 1000, 10);
