@@ -144,8 +144,8 @@ fn continued(decoder: &Decoder, ids: &Tensor) {
     let other: Vec<u32> = first[..7].iter().chain(&second[..5]).copied().collect();
     let launches = (8..=12).map(|end| after(&other[..end])).last().flatten().unwrap();
     println!("{family}: {launches} launches per token");
-    // Embedding; norm with projection; attention; output projection; norm with the inner map and activation; the outer map; norm with the
-    // head.
+    // Launches: embedding; per layer norm with projection, attention, output projection, norm with the inner map and activation, the outer map;
+    // then norm with the head.
     if ["gpt2", "llama", "qwen3", "phi3"].contains(&family) {
         assert_eq!(launches, 1 + 5 * decoder.config().layers + 1);
     }

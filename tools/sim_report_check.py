@@ -242,7 +242,7 @@ def own_page(page, data, pictures):
     rows = page.locator("#kernels tbody tr")
     assert [row.get_attribute("data-kernel") for row in rows.all()] == [k["name"] for k in device["kernels"]]
 
-    # The timeline by keyboard alone: zoom, move, choose, back to all.
+    # Use the timeline with the keyboard only: zoom, move, select, and show everything again.
     line, view, said = page.locator("#commands"), page.locator("#timeline .bar .view"), page.locator("#timeline [role=status]")
     whole = view.inner_text()
     line.focus()

@@ -151,7 +151,7 @@ extern "C" {
 // `options` may be NULL.
 //
 // Expects:
-// `profile` is NULL or a string; `options` is NULL or points to options; `machine` has room for a handle.
+// `profile` is NULL or a string; `options` is NULL or points to options; `machine` points to space for a handle.
 netcl_status aethercl_open(const char *profile,
                            const aethercl_options *options,
                            aethercl_machine **machine);
@@ -162,7 +162,7 @@ netcl_status aethercl_close(aethercl_machine *machine);
 // Allocates uninitialized device memory. `tag` is its name in findings and traces; NULL selects `buffer`.
 //
 // Expects:
-// `tag` is NULL or a string; `address` has room for an address.
+// `tag` is NULL or a string; `address` points to space for an address.
 netcl_status aethercl_allocate(aethercl_machine *machine, uint64_t bytes, const char *tag, uint64_t *address);
 
 // Frees device memory. Commands still in a queue that use it fail.
@@ -171,13 +171,13 @@ netcl_status aethercl_free(aethercl_machine *machine, uint64_t address);
 // Returns the bytes of device memory in use, the peak so far, and the capacity. Each pointer may be NULL.
 //
 // Expects:
-// Each has room for a number or is NULL.
+// Each points to space for a number or is NULL.
 netcl_status aethercl_memory(aethercl_machine *machine, uint64_t *used, uint64_t *peak, uint64_t *capacity);
 
 // Opens a queue. Queues are numbered from 0.
 //
 // Expects:
-// `queue` has room for a number or is NULL.
+// `queue` points to space for a number or is NULL.
 netcl_status aethercl_queue_open(aethercl_machine *machine, uint32_t *queue);
 
 // Enqueues a copy from host memory to device memory. The source may be changed as soon as the call returns. `fence` may be NULL.
@@ -196,7 +196,7 @@ netcl_status aethercl_write(aethercl_machine *machine,
 // library. `fence` may be NULL.
 //
 // Expects:
-// `destination` has room for `bytes` bytes until the command is complete or the machine is closed.
+// `destination` points to space for `bytes` bytes until the command is complete or the machine is closed.
 netcl_status aethercl_read(aethercl_machine *machine,
                            uint32_t queue,
                            uint64_t address,
@@ -209,7 +209,7 @@ netcl_status aethercl_read(aethercl_machine *machine,
 // Enqueues a copy within device memory. `fence` may be NULL.
 //
 // Expects:
-// `fence` has room for a fence or is NULL.
+// `fence` points to space for a fence or is NULL.
 netcl_status aethercl_copy(aethercl_machine *machine,
                            uint32_t queue,
                            uint64_t to,
@@ -232,7 +232,7 @@ netcl_status aethercl_fill(aethercl_machine *machine,
 // Enqueues a wait: the queue waits until the fence of another queue is reached. `fence` may be NULL.
 //
 // Expects:
-// `fence` has room for a fence or is NULL.
+// `fence` points to space for a fence or is NULL.
 netcl_status aethercl_wait_for(aethercl_machine *machine,
                                uint32_t queue,
                                aethercl_fence other,
@@ -249,7 +249,7 @@ netcl_status aethercl_run(aethercl_machine *machine);
 // execution times and may be NULL.
 //
 // Expects:
-// `times` has room for the times or is NULL.
+// `times` points to space for the times or is NULL.
 netcl_status aethercl_wait(aethercl_machine *machine,
                            aethercl_fence fence,
                            aethercl_times *times);
@@ -257,7 +257,7 @@ netcl_status aethercl_wait(aethercl_machine *machine,
 // Compiles OpenCL C source. If this fails, `netcl_last_error()` contains the compiler's messages. `options` (`-D NAME=1`, …) may be NULL.
 //
 // Expects:
-// `text` is a string, `options` a string or NULL; `program` has room for a handle.
+// `text` is a string, `options` a string or NULL; `program` points to space for a handle.
 netcl_status aethercl_build(const char *text,
                             const char *options,
                             aethercl_program **program);
@@ -284,7 +284,7 @@ netcl_status aethercl_launch(aethercl_machine *machine,
 // packet. Each descriptor can be used for one launch.
 //
 // Expects:
-// The same as for `aethercl_launch`; `descriptor` has room for an address.
+// The same as for `aethercl_launch`; `descriptor` points to space for an address.
 netcl_status aethercl_describe(aethercl_machine *machine,
                                aethercl_program *program,
                                const char *kernel,
@@ -298,7 +298,7 @@ netcl_status aethercl_describe(aethercl_machine *machine,
 // `options` may be NULL.
 //
 // Expects:
-// `profile` is NULL or a string; `options` is NULL or points to options; `machine` has room for a handle.
+// `profile` is NULL or a string; `options` is NULL or points to options; `machine` points to space for a handle.
 netcl_status aethercl_open(const char *profile,
                            const aethercl_options *options,
                            aethercl_machine **machine);
@@ -309,7 +309,7 @@ netcl_status aethercl_close(aethercl_machine *machine);
 // Allocates uninitialized device memory. `tag` is its name in findings and traces; NULL selects `buffer`.
 //
 // Expects:
-// `tag` is NULL or a string; `address` has room for an address.
+// `tag` is NULL or a string; `address` points to space for an address.
 netcl_status aethercl_allocate(aethercl_machine *machine, uint64_t bytes, const char *tag, uint64_t *address);
 
 // Frees device memory. Commands still in a queue that use it fail.
@@ -318,13 +318,13 @@ netcl_status aethercl_free(aethercl_machine *machine, uint64_t address);
 // Returns the bytes of device memory in use, the peak so far, and the capacity. Each pointer may be NULL.
 //
 // Expects:
-// Each has room for a number or is NULL.
+// Each points to space for a number or is NULL.
 netcl_status aethercl_memory(aethercl_machine *machine, uint64_t *used, uint64_t *peak, uint64_t *capacity);
 
 // Opens a queue. Queues are numbered from 0.
 //
 // Expects:
-// `queue` has room for a number or is NULL.
+// `queue` points to space for a number or is NULL.
 netcl_status aethercl_queue_open(aethercl_machine *machine, uint32_t *queue);
 
 // Enqueues a copy from host memory to device memory. The source may be changed as soon as the call returns. `fence` may be NULL.
@@ -343,7 +343,7 @@ netcl_status aethercl_write(aethercl_machine *machine,
 // library. `fence` may be NULL.
 //
 // Expects:
-// `destination` has room for `bytes` bytes until the command is complete or the machine is closed.
+// `destination` points to space for `bytes` bytes until the command is complete or the machine is closed.
 netcl_status aethercl_read(aethercl_machine *machine,
                            uint32_t queue,
                            uint64_t address,
@@ -356,7 +356,7 @@ netcl_status aethercl_read(aethercl_machine *machine,
 // Enqueues a copy within device memory. `fence` may be NULL.
 //
 // Expects:
-// `fence` has room for a fence or is NULL.
+// `fence` points to space for a fence or is NULL.
 netcl_status aethercl_copy(aethercl_machine *machine,
                            uint32_t queue,
                            uint64_t to,
@@ -379,7 +379,7 @@ netcl_status aethercl_fill(aethercl_machine *machine,
 // Enqueues a wait: the queue waits until the fence of another queue is reached. `fence` may be NULL.
 //
 // Expects:
-// `fence` has room for a fence or is NULL.
+// `fence` points to space for a fence or is NULL.
 netcl_status aethercl_wait_for(aethercl_machine *machine,
                                uint32_t queue,
                                aethercl_fence other,
@@ -396,7 +396,7 @@ netcl_status aethercl_run(aethercl_machine *machine);
 // execution times and may be NULL.
 //
 // Expects:
-// `times` has room for the times or is NULL.
+// `times` points to space for the times or is NULL.
 netcl_status aethercl_wait(aethercl_machine *machine,
                            aethercl_fence fence,
                            aethercl_times *times);
@@ -404,7 +404,7 @@ netcl_status aethercl_wait(aethercl_machine *machine,
 // Compiles OpenCL C source. If this fails, `netcl_last_error()` contains the compiler's messages. `options` (`-D NAME=1`, …) may be NULL.
 //
 // Expects:
-// `text` is a string, `options` a string or NULL; `program` has room for a handle.
+// `text` is a string, `options` a string or NULL; `program` points to space for a handle.
 netcl_status aethercl_build(const char *text,
                             const char *options,
                             aethercl_program **program);
@@ -431,7 +431,7 @@ netcl_status aethercl_launch(aethercl_machine *machine,
 // packet. Each descriptor can be used for one launch.
 //
 // Expects:
-// The same as for `aethercl_launch`; `descriptor` has room for an address.
+// The same as for `aethercl_launch`; `descriptor` points to space for an address.
 netcl_status aethercl_describe(aethercl_machine *machine,
                                aethercl_program *program,
                                const char *kernel,
@@ -444,13 +444,13 @@ netcl_status aethercl_describe(aethercl_machine *machine,
 // Returns the number of findings since the last `aethercl_findings_clear`.
 //
 // Expects:
-// `count` has room for a number.
+// `count` points to space for a number.
 netcl_status aethercl_finding_count(aethercl_machine *machine, size_t *count);
 
 // Returns a finding by its index, which starts at 0.
 //
 // Expects:
-// `finding` has room for the finding.
+// `finding` points to space for the finding.
 netcl_status aethercl_finding_at(aethercl_machine *machine, size_t index, aethercl_finding *finding);
 
 // Clears all findings.
@@ -459,14 +459,14 @@ netcl_status aethercl_findings_clear(aethercl_machine *machine);
 // Returns the counters of the launch that completed last.
 //
 // Expects:
-// `counters` has room for the counters.
+// `counters` points to space for the counters.
 netcl_status aethercl_counters_last(aethercl_machine *machine, aethercl_counters *counters);
 
 // Returns the `printf` output of kernels since the last call. `room` is the size of `text` in bytes, including the terminating zero.
 // `length` receives the length without the zero. The output is consumed if it fits. If `text` is NULL, only the length is returned.
 //
 // Expects:
-// `text` has room for `room` bytes or is NULL; `length` has room for a number.
+// `text` points to space for `room` bytes or is NULL; `length` points to space for a number.
 netcl_status aethercl_printed(aethercl_machine *machine,
                               char *text,
                               size_t room,
@@ -481,7 +481,7 @@ netcl_status aethercl_timeline(aethercl_machine *machine, const char *path);
 // Reads a register. docs/aethercl.md lists the registers.
 //
 // Expects:
-// `value` has room for the register's value.
+// `value` points to space for the register's value.
 netcl_status aethercl_register_read(aethercl_machine *machine, uint32_t offset, uint32_t *value);
 
 // Writes a register. Read-only registers keep their value.
@@ -493,7 +493,7 @@ netcl_status aethercl_register_write(aethercl_machine *machine, uint32_t offset,
 // doorbell. Mapping again returns the same window. The window is valid until `aethercl_mmio_unmap` or `aethercl_close`.
 //
 // Expects:
-// `window` has room for the description.
+// `window` points to space for the description.
 netcl_status aethercl_mmio_map(aethercl_machine *machine,
                                aethercl_mmio *window);
 
@@ -504,7 +504,7 @@ netcl_status aethercl_mmio_unmap(aethercl_machine *machine);
 // The memory contains a copy of `source`, or zeros if `source` is NULL. It is valid until `aethercl_unpin`.
 //
 // Expects:
-// `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
+// `source` points to `bytes` bytes or is NULL; `bus` points to space for an address.
 netcl_status aethercl_pin(aethercl_machine *machine,
                           const void *source,
                           size_t bytes,
@@ -513,7 +513,7 @@ netcl_status aethercl_pin(aethercl_machine *machine,
 // Frees pinned memory. Its first `bytes` bytes are copied to `destination`, which may be NULL.
 //
 // Expects:
-// `destination` has room for `bytes` bytes or is NULL.
+// `destination` points to space for `bytes` bytes or is NULL.
 netcl_status aethercl_unpin(aethercl_machine *machine,
                             uint64_t bus,
                             void *destination,
@@ -522,13 +522,13 @@ netcl_status aethercl_unpin(aethercl_machine *machine,
 // Returns the number of findings since the last `aethercl_findings_clear`.
 //
 // Expects:
-// `count` has room for a number.
+// `count` points to space for a number.
 netcl_status aethercl_finding_count(aethercl_machine *machine, size_t *count);
 
 // Returns a finding by its index, which starts at 0.
 //
 // Expects:
-// `finding` has room for the finding.
+// `finding` points to space for the finding.
 netcl_status aethercl_finding_at(aethercl_machine *machine, size_t index, aethercl_finding *finding);
 
 // Clears all findings.
@@ -537,14 +537,14 @@ netcl_status aethercl_findings_clear(aethercl_machine *machine);
 // Returns the counters of the launch that completed last.
 //
 // Expects:
-// `counters` has room for the counters.
+// `counters` points to space for the counters.
 netcl_status aethercl_counters_last(aethercl_machine *machine, aethercl_counters *counters);
 
 // Returns the `printf` output of kernels since the last call. `room` is the size of `text` in bytes, including the terminating zero.
 // `length` receives the length without the zero. The output is consumed if it fits. If `text` is NULL, only the length is returned.
 //
 // Expects:
-// `text` has room for `room` bytes or is NULL; `length` has room for a number.
+// `text` points to space for `room` bytes or is NULL; `length` points to space for a number.
 netcl_status aethercl_printed(aethercl_machine *machine,
                               char *text,
                               size_t room,
@@ -559,7 +559,7 @@ netcl_status aethercl_timeline(aethercl_machine *machine, const char *path);
 // Reads a register. docs/aethercl.md lists the registers.
 //
 // Expects:
-// `value` has room for the register's value.
+// `value` points to space for the register's value.
 netcl_status aethercl_register_read(aethercl_machine *machine, uint32_t offset, uint32_t *value);
 
 // Writes a register. Read-only registers keep their value.
@@ -571,7 +571,7 @@ netcl_status aethercl_register_write(aethercl_machine *machine, uint32_t offset,
 // doorbell. Mapping again returns the same window. The window is valid until `aethercl_mmio_unmap` or `aethercl_close`.
 //
 // Expects:
-// `window` has room for the description.
+// `window` points to space for the description.
 netcl_status aethercl_mmio_map(aethercl_machine *machine,
                                aethercl_mmio *window);
 
@@ -582,7 +582,7 @@ netcl_status aethercl_mmio_unmap(aethercl_machine *machine);
 // The memory contains a copy of `source`, or zeros if `source` is NULL. It is valid until `aethercl_unpin`.
 //
 // Expects:
-// `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
+// `source` points to `bytes` bytes or is NULL; `bus` points to space for an address.
 netcl_status aethercl_pin(aethercl_machine *machine,
                           const void *source,
                           size_t bytes,
@@ -591,7 +591,7 @@ netcl_status aethercl_pin(aethercl_machine *machine,
 // Frees pinned memory. Its first `bytes` bytes are copied to `destination`, which may be NULL.
 //
 // Expects:
-// `destination` has room for `bytes` bytes or is NULL.
+// `destination` points to space for `bytes` bytes or is NULL.
 netcl_status aethercl_unpin(aethercl_machine *machine,
                             uint64_t bus,
                             void *destination,

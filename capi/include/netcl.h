@@ -178,7 +178,7 @@ const char *netcl_version(void);
 // tokens. 0 selects the model's own context length, or as much as fits into memory.
 //
 // Expects:
-// `path` is a string; `model` has room for a handle.
+// `path` is a string; `model` points to space for a handle.
 netcl_status netcl_model_load(netcl_device *device,
                               const char *path,
                               size_t context,
@@ -190,7 +190,7 @@ netcl_status netcl_model_free(netcl_model *model);
 // Writes the properties of a model to `info`.
 //
 // Expects:
-// `info` has room for the description.
+// `info` points to space for the description.
 netcl_status netcl_model_describe(netcl_model *model, netcl_model_info *info);
 
 // Generates text after `prompt`. `options` may be NULL for the model's own settings. `said` receives the text and may be NULL. `generated`
@@ -209,7 +209,7 @@ netcl_status netcl_generate(netcl_model *model,
 // Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
 //
 // Expects:
-// `name` is a string or NULL; `device` has room for a handle.
+// `name` is a string or NULL; `device` points to space for a handle.
 netcl_status netcl_device_open(const char *name, netcl_device **device);
 
 // Closes a device's handle. The device stays open until its last tensor is freed.
@@ -222,7 +222,7 @@ netcl_status netcl_device_finish(netcl_device *device);
 // zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
 //
 // Expects:
-// `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
+// `text` points to space for `room` bytes or is NULL; `length` points to space for a number or is NULL.
 netcl_status netcl_device_describe(netcl_device *device,
                                    char *text,
                                    size_t room,
@@ -237,7 +237,7 @@ netcl_status netcl_no_grad_end(void);
 // Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
 //
 // Expects:
-// `name` is a string or NULL; `device` has room for a handle.
+// `name` is a string or NULL; `device` points to space for a handle.
 netcl_status netcl_device_open(const char *name, netcl_device **device);
 
 // Closes a device's handle. The device stays open until its last tensor is freed.
@@ -250,7 +250,7 @@ netcl_status netcl_device_finish(netcl_device *device);
 // zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
 //
 // Expects:
-// `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
+// `text` points to space for `room` bytes or is NULL; `length` points to space for a number or is NULL.
 netcl_status netcl_device_describe(netcl_device *device,
                                    char *text,
                                    size_t room,
@@ -263,7 +263,7 @@ netcl_status netcl_no_grad_begin(void);
 netcl_status netcl_no_grad_end(void);
 
 // Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
-// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which points to space for `room`.
 // `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
 // `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 //
@@ -296,7 +296,7 @@ const char *netcl_op_describe(const char *name);
 // `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
 //
 // Expects:
-// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` has room for a handle.
+// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` points to space for a handle.
 netcl_status netcl_tensor_create(netcl_device *device,
                                  int dtype,
                                  const size_t *shape,
@@ -311,26 +311,26 @@ netcl_status netcl_tensor_free(netcl_tensor *tensor);
 // Creates another handle for the same tensor. Both share memory and gradient.
 //
 // Expects:
-// `out` has room for a handle.
+// `out` points to space for a handle.
 netcl_status netcl_tensor_clone(netcl_tensor *tensor, netcl_tensor **out);
 
 // Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
 //
 // Expects:
-// `out` has room for a handle.
+// `out` points to space for a handle.
 netcl_status netcl_tensor_detach(netcl_tensor *tensor, netcl_tensor **out);
 
 // Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 //
 // Expects:
-// `name` is a string; `out` has room for a handle.
+// `name` is a string; `out` points to space for a handle.
 netcl_status netcl_tensor_parameter(netcl_tensor *tensor, const char *name, netcl_tensor **out);
 
-// Writes the number of axes to `rank` and their sizes to `shape`, which has room for `room` sizes. If `shape` is NULL, only the number is
+// Writes the number of axes to `rank` and their sizes to `shape`, which points to space for `room` sizes. If `shape` is NULL, only the number is
 // returned.
 //
 // Expects:
-// `shape` has room for `room` sizes or is NULL; `rank` has room for a number.
+// `shape` points to space for `room` sizes or is NULL; `rank` points to space for a number.
 netcl_status netcl_tensor_shape(netcl_tensor *tensor,
                                 size_t *shape,
                                 size_t room,
@@ -339,13 +339,13 @@ netcl_status netcl_tensor_shape(netcl_tensor *tensor,
 // Writes the storage type, `NETCL_F32`, …, to `dtype`.
 //
 // Expects:
-// `dtype` has room for a number.
+// `dtype` points to space for a number.
 netcl_status netcl_tensor_dtype(netcl_tensor *tensor, int *dtype);
 
 // Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
 //
 // Expects:
-// `data` has room for `bytes` bytes.
+// `data` points to space for `bytes` bytes.
 netcl_status netcl_tensor_read(netcl_tensor *tensor, void *data, size_t bytes);
 
 // Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
@@ -357,13 +357,13 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// Returns the gradient that a parameter has collected in `out`, or NULL without one.
+// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
 //
 // Expects:
-// `out` has room for a handle.
+// `out` points to space for a handle.
 netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
 
-// Clears the gradient that a parameter has collected.
+// Clears the accumulated gradient of a parameter.
 netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
 
 // Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.
@@ -372,7 +372,7 @@ netcl_status netcl_backward(netcl_tensor *result,
                             netcl_tensor *gradient);
 
 // Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
-// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which points to space for `room`.
 // `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
 // `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 //
@@ -405,7 +405,7 @@ const char *netcl_op_describe(const char *name);
 // `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
 //
 // Expects:
-// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` has room for a handle.
+// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` points to space for a handle.
 netcl_status netcl_tensor_create(netcl_device *device,
                                  int dtype,
                                  const size_t *shape,
@@ -420,26 +420,26 @@ netcl_status netcl_tensor_free(netcl_tensor *tensor);
 // Creates another handle for the same tensor. Both share memory and gradient.
 //
 // Expects:
-// `out` has room for a handle.
+// `out` points to space for a handle.
 netcl_status netcl_tensor_clone(netcl_tensor *tensor, netcl_tensor **out);
 
 // Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
 //
 // Expects:
-// `out` has room for a handle.
+// `out` points to space for a handle.
 netcl_status netcl_tensor_detach(netcl_tensor *tensor, netcl_tensor **out);
 
 // Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 //
 // Expects:
-// `name` is a string; `out` has room for a handle.
+// `name` is a string; `out` points to space for a handle.
 netcl_status netcl_tensor_parameter(netcl_tensor *tensor, const char *name, netcl_tensor **out);
 
-// Writes the number of axes to `rank` and their sizes to `shape`, which has room for `room` sizes. If `shape` is NULL, only the number is
+// Writes the number of axes to `rank` and their sizes to `shape`, which points to space for `room` sizes. If `shape` is NULL, only the number is
 // returned.
 //
 // Expects:
-// `shape` has room for `room` sizes or is NULL; `rank` has room for a number.
+// `shape` points to space for `room` sizes or is NULL; `rank` points to space for a number.
 netcl_status netcl_tensor_shape(netcl_tensor *tensor,
                                 size_t *shape,
                                 size_t room,
@@ -448,13 +448,13 @@ netcl_status netcl_tensor_shape(netcl_tensor *tensor,
 // Writes the storage type, `NETCL_F32`, …, to `dtype`.
 //
 // Expects:
-// `dtype` has room for a number.
+// `dtype` points to space for a number.
 netcl_status netcl_tensor_dtype(netcl_tensor *tensor, int *dtype);
 
 // Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
 //
 // Expects:
-// `data` has room for `bytes` bytes.
+// `data` points to space for `bytes` bytes.
 netcl_status netcl_tensor_read(netcl_tensor *tensor, void *data, size_t bytes);
 
 // Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
@@ -466,13 +466,13 @@ netcl_status netcl_tensor_write(netcl_tensor *tensor,
                                 const void *data,
                                 size_t bytes);
 
-// Returns the gradient that a parameter has collected in `out`, or NULL without one.
+// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
 //
 // Expects:
-// `out` has room for a handle.
+// `out` points to space for a handle.
 netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
 
-// Clears the gradient that a parameter has collected.
+// Clears the accumulated gradient of a parameter.
 netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
 
 // Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.

@@ -577,7 +577,7 @@ void simulated_kernel_write(int gpu_index,
 // Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
-// `destination` has room for `size` bytes.
+// `destination` points to space for `size` bytes.
 int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size, void *destination);
 
 // Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
@@ -585,7 +585,7 @@ int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size
 // `callback` is not called.
 //
 // Expects:
-// `destination` has room for `size` bytes until `callback` is called.
+// `destination` points to space for `size` bytes until `callback` is called.
 int netcl_simulated_read_async(int gpu_index,
                                unsigned long long address,
                                size_t size,
@@ -654,7 +654,7 @@ void simulated_kernel_write(int gpu_index,
 // Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
-// `destination` has room for `size` bytes.
+// `destination` points to space for `size` bytes.
 int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size, void *destination);
 
 // Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
@@ -662,7 +662,7 @@ int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size
 // `callback` is not called.
 //
 // Expects:
-// `destination` has room for `size` bytes until `callback` is called.
+// `destination` points to space for `size` bytes until `callback` is called.
 int netcl_simulated_read_async(int gpu_index,
                                unsigned long long address,
                                size_t size,

@@ -104,7 +104,7 @@ fn a_trained_model_is_quantised_and_talks() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Several prompts at the same time, with and without proposed tokens, give the same texts as alone.
+/// Several prompts at the same time, with and without proposed tokens, give the same texts as one prompt at a time.
 fn together(gguf: &str, device: &str) {
     let fixed = ["generate", "-m", gguf, "-n", "8", "--temp", "0", "--device", device];
     let alone = ["1 plus", "2 plus 3"].map(|prompt| {

@@ -1,4 +1,4 @@
-//! Reports of a run never end it, and are correct: samples, metrics, report, speeds.
+//! Reporting failures never end a run, and reports are correct: samples, metrics, report, speeds.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;

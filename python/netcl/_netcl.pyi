@@ -374,7 +374,7 @@ class Tensor:
     def batch_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05, activation: Literal["none", "relu", "relu6"] = "none") -> Tuple[Tensor, Tensor, Tensor]:
         """Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`. Also returns the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
     def batch_norm_inference(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
-        """Batch normalization by given means and variances `(C)` of the channels, f32, for inference."""
+        """Batch normalization with given means and variances `(C)` of the channels, f32, for inference."""
     def group_norm(self, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
         """Group normalization: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. One channel per group is instance normalization."""
     def instance_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:

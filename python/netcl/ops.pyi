@@ -128,15 +128,15 @@ def logsumexp(x: Tensor, axis: int = -1) -> Tensor:
 def where_cond(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """`a` where the mask is not 0, otherwise `b`. All broadcast; a and b have one type."""
 def eq(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a == b`: bool, set where it holds. Two integers are compared exactly, an integer with a float as f32."""
+    """Returns a bool mask that is true where `a == b`. Two integers are compared exactly, an integer with a float as f32."""
 def lt(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a < b`: bool, set where it holds."""
+    """Returns a bool mask that is true where `a < b`."""
 def le(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a <= b`: bool, set where it holds."""
+    """Returns a bool mask that is true where `a <= b`."""
 def gt(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a > b`: bool, set where it holds."""
+    """Returns a bool mask that is true where `a > b`."""
 def ge(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a >= b`: bool, set where it holds."""
+    """Returns a bool mask that is true where `a >= b`."""
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
 def masked_fill(x: Tensor, mask: Tensor, value: _Number) -> Tensor:
@@ -212,7 +212,7 @@ def adaptive_avg_pool2d(x: Tensor, output: _Ints) -> Tensor:
 def batch_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05, activation: Literal["none", "relu", "relu6"] = "none") -> Tuple[Tensor, Tensor, Tensor]:
     """Batch normalization: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`. Also returns the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
 def batch_norm_inference(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
-    """Batch normalization by given means and variances `(C)` of the channels, f32, for inference."""
+    """Batch normalization with given means and variances `(C)` of the channels, f32, for inference."""
 def group_norm(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
     """Group normalization: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. One channel per group is instance normalization."""
 def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:

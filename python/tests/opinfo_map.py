@@ -48,7 +48,7 @@ def axes_of(x, dim):
     if dim is None:
         return ()
     dims = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
-    need(x.ndim > 0, "an axis of a tensor without axes")
+    need(x.ndim > 0, "an axis of a 0-d tensor")
     return dims
 
 
@@ -188,12 +188,12 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
 
 
 def sort(x, dim=-1, descending=False, stable=None):
-    need(x.ndim > 0, "an axis of a tensor without axes")
+    need(x.ndim > 0, "an axis of a 0-d tensor")
     return ops.sort(x, dim, descending)[0]
 
 
 def cumsum(x, dim, dtype=None):
-    need(x.ndim > 0 and dtype is None, "an axis of a tensor without axes, or a dtype")
+    need(x.ndim > 0 and dtype is None, "an axis of a 0-d tensor, or a dtype")
     return ops.cumsum(x, dim)
 
 
@@ -222,7 +222,7 @@ def instance_norm(x, running_mean=None, running_var=None, weight=None, bias=None
 
 
 def argmax(x, dim=None, keepdim=False):
-    need(x.ndim > 0 or dim is None, "an axis of a tensor without axes")
+    need(x.ndim > 0 or dim is None, "an axis of a 0-d tensor")
     return x.argmax(dim, keepdim)
 
 
@@ -344,7 +344,7 @@ def cat(xs, dim=0):
 
 
 def index_select(x, dim, ids):
-    need(x.ndim > 0, "an axis of a tensor without axes")
+    need(x.ndim > 0, "an axis of a 0-d tensor")
     return ops.index_select(x, ids, dim)
 
 
@@ -482,7 +482,7 @@ BLOCK = "combines several operations, which are tested separately"
 NONE = "PyTorch has no such function"
 # Operations without a gradient, with the reason.
 NO_GRADIENT = {
-    "topk": "a sampler reads the values; embedding or index_select with the indices has a gradient",
+    "topk": "netcl's topk does not have a gradient; use embedding or index_select with its indices",
 }
 # Operations without an OpInfo, with the reason.
 UNMAPPED = {

@@ -34,7 +34,7 @@ pub struct aethercl_options {
 /// `options` may be NULL.
 ///
 /// # Safety
-/// `profile` is NULL or a string; `options` is NULL or points to options; `machine` has room for a handle.
+/// `profile` is NULL or a string; `options` is NULL or points to options; `machine` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_open(
     profile: *const c_char,
@@ -75,7 +75,7 @@ pub extern "C" fn aethercl_close(machine: *mut aethercl_machine) -> NetclStatus 
 /// Allocates uninitialized device memory. `tag` is its name in findings and traces; NULL selects `buffer`.
 ///
 /// # Safety
-/// `tag` is NULL or a string; `address` has room for an address.
+/// `tag` is NULL or a string; `address` points to space for an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_allocate(
     machine: *mut aethercl_machine,
@@ -102,7 +102,7 @@ pub extern "C" fn aethercl_free(machine: *mut aethercl_machine, address: u64) ->
 /// Returns the bytes of device memory in use, the peak so far, and the capacity. Each pointer may be NULL.
 ///
 /// # Safety
-/// Each has room for a number or is NULL.
+/// Each points to space for a number or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_memory(
     machine: *mut aethercl_machine,
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn aethercl_memory(
 /// Opens a queue. Queues are numbered from 0.
 ///
 /// # Safety
-/// `queue` has room for a number or is NULL.
+/// `queue` points to space for a number or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_queue_open(machine: *mut aethercl_machine, queue: *mut u32) -> NetclStatus {
     edge("aethercl_queue_open", || {
@@ -199,7 +199,7 @@ impl Destination {
 /// Enqueues a read-back into memory of the program. All checks that are possible now happen before.
 ///
 /// # Safety
-/// `to` has room for `bytes` bytes, which nothing else uses until the command is complete.
+/// `to` points to space for `bytes` bytes, which nothing else uses until the command is complete.
 pub unsafe fn read_back(
     machine: &Machine,
     queue: usize,
@@ -228,7 +228,7 @@ pub unsafe fn read_back(
 /// library. `fence` may be NULL.
 ///
 /// # Safety
-/// `destination` has room for `bytes` bytes until the command is complete or the machine is closed.
+/// `destination` points to space for `bytes` bytes until the command is complete or the machine is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_read(
     machine: *mut aethercl_machine,
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn aethercl_read(
 /// Enqueues a copy within device memory. `fence` may be NULL.
 ///
 /// # Safety
-/// `fence` has room for a fence or is NULL.
+/// `fence` points to space for a fence or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_copy(
     machine: *mut aethercl_machine,
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn aethercl_fill(
 /// Enqueues a wait: the queue waits until the fence of another queue is reached. `fence` may be NULL.
 ///
 /// # Safety
-/// `fence` has room for a fence or is NULL.
+/// `fence` points to space for a fence or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_wait_for(
     machine: *mut aethercl_machine,
@@ -350,7 +350,7 @@ pub struct aethercl_times {
 /// execution times and may be NULL.
 ///
 /// # Safety
-/// `times` has room for the times or is NULL.
+/// `times` points to space for the times or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_wait(
     machine: *mut aethercl_machine,

@@ -42,7 +42,7 @@ pub struct aethercl_argument {
 /// Compiles OpenCL C source. If this fails, `netcl_last_error()` contains the compiler's messages. `options` (`-D NAME=1`, …) may be NULL.
 ///
 /// # Safety
-/// `text` is a string, `options` a string or NULL; `program` has room for a handle.
+/// `text` is a string, `options` a string or NULL; `program` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_build(
     text: *const c_char,
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn aethercl_launch(
 /// packet. Each descriptor can be used for one launch.
 ///
 /// # Safety
-/// The same as for `aethercl_launch`; `descriptor` has room for an address.
+/// The same as for `aethercl_launch`; `descriptor` points to space for an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_describe(
     machine: *mut aethercl_machine,

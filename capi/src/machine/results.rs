@@ -28,7 +28,7 @@ pub struct aethercl_finding {
 /// Returns the number of findings since the last `aethercl_findings_clear`.
 ///
 /// # Safety
-/// `count` has room for a number.
+/// `count` points to space for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_finding_count(
     machine: *mut aethercl_machine,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn aethercl_finding_count(
 /// Returns a finding by its index, which starts at 0.
 ///
 /// # Safety
-/// `finding` has room for the finding.
+/// `finding` points to space for the finding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_finding_at(
     machine: *mut aethercl_machine,
@@ -57,9 +57,8 @@ pub unsafe extern "C" fn aethercl_finding_at(
         let left = lock(&machine.mail.left);
         let there = left.findings.len();
         let found = left.findings.get(index);
-        let found = found.ok_or_else(|| {
-            Failure::argument(format!("finding {index} is out of range; there are {there}"))
-        })?;
+        let found = found
+            .ok_or_else(|| Failure::argument(format!("finding {index} is out of range; {there} exist")))?;
         let out = aethercl_finding {
             kind: found.kind.as_ptr(),
             kernel: found.kernel.as_ptr(),
@@ -142,7 +141,7 @@ fn bound_name(bound: Bound) -> &'static CStr {
 /// Returns the counters of the launch that completed last.
 ///
 /// # Safety
-/// `counters` has room for the counters.
+/// `counters` points to space for the counters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_counters_last(
     machine: *mut aethercl_machine,
@@ -183,7 +182,7 @@ pub unsafe extern "C" fn aethercl_counters_last(
 /// `length` receives the length without the zero. The output is consumed if it fits. If `text` is NULL, only the length is returned.
 ///
 /// # Safety
-/// `text` has room for `room` bytes or is NULL; `length` has room for a number.
+/// `text` points to space for `room` bytes or is NULL; `length` points to space for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_printed(
     machine: *mut aethercl_machine,

@@ -242,7 +242,7 @@ impl From<Fence> for aethercl_fence {
 /// Writes the fence of a command to `out`, unless `out` is null.
 ///
 /// # Safety
-/// `out` is null or has room for a fence.
+/// `out` is null or points to space for a fence.
 pub unsafe fn tell(out: *mut aethercl_fence, fence: Fence) -> Result<()> {
     if out.is_null() {
         return Ok(());

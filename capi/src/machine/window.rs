@@ -10,7 +10,7 @@ use std::ffi::c_void;
 /// Reads a register. docs/aethercl.md lists the registers.
 ///
 /// # Safety
-/// `value` has room for the register's value.
+/// `value` points to space for the register's value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_register_read(
     machine: *mut aethercl_machine,
@@ -60,7 +60,7 @@ pub struct aethercl_mmio {
 /// doorbell. Mapping again returns the same window. The window is valid until `aethercl_mmio_unmap` or `aethercl_close`.
 ///
 /// # Safety
-/// `window` has room for the description.
+/// `window` points to space for the description.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_mmio_map(
     machine: *mut aethercl_machine,
@@ -101,7 +101,7 @@ pub extern "C" fn aethercl_mmio_unmap(machine: *mut aethercl_machine) -> NetclSt
 /// The memory contains a copy of `source`, or zeros if `source` is NULL. It is valid until `aethercl_unpin`.
 ///
 /// # Safety
-/// `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
+/// `source` points to `bytes` bytes or is NULL; `bus` points to space for an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_pin(
     machine: *mut aethercl_machine,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn aethercl_pin(
 /// Frees pinned memory. Its first `bytes` bytes are copied to `destination`, which may be NULL.
 ///
 /// # Safety
-/// `destination` has room for `bytes` bytes or is NULL.
+/// `destination` points to space for `bytes` bytes or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aethercl_unpin(
     machine: *mut aethercl_machine,

@@ -25,7 +25,7 @@ pub struct netcl_model(());
 /// tokens. 0 selects the model's own context length, or as much as fits into memory.
 ///
 /// # Safety
-/// `path` is a string; `model` has room for a handle.
+/// `path` is a string; `model` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_model_load(
     device: *mut netcl_device,
@@ -74,7 +74,7 @@ pub struct netcl_model_info {
 /// Writes the properties of a model to `info`.
 ///
 /// # Safety
-/// `info` has room for the description.
+/// `info` points to space for the description.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_model_describe(
     model: *mut netcl_model,

@@ -68,7 +68,7 @@ pub unsafe extern "C" fn simulated_kernel_write(
 /// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 ///
 /// # Safety
-/// `destination` has room for `size` bytes.
+/// `destination` points to space for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn simulated_kernel_read(
     gpu_index: c_int,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn simulated_kernel_read(
 /// `callback` is not called.
 ///
 /// # Safety
-/// `destination` has room for `size` bytes until `callback` is called.
+/// `destination` points to space for `size` bytes until `callback` is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_simulated_read_async(
     gpu_index: c_int,

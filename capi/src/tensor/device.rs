@@ -10,7 +10,7 @@ use std::ffi::c_char;
 /// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
 ///
 /// # Safety
-/// `name` is a string or NULL; `device` has room for a handle.
+/// `name` is a string or NULL; `device` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_device_open(
     name: *const c_char,
@@ -42,7 +42,7 @@ pub extern "C" fn netcl_device_finish(device: *mut netcl_device) -> NetclStatus 
 /// zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
 ///
 /// # Safety
-/// `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
+/// `text` points to space for `room` bytes or is NULL; `length` points to space for a number or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_device_describe(
     device: *mut netcl_device,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn netcl_device_describe(
 /// Copies a string to a buffer of the program.
 ///
 /// # Safety
-/// `text` has room for `room` bytes or is null; `length` has room for a number or is null.
+/// `text` points to space for `room` bytes or is null; `length` points to space for a number or is null.
 pub unsafe fn hand_out(line: &str, text: *mut c_char, room: usize, length: *mut usize) -> Result<()> {
     if !length.is_null() {
         // SAFETY: guaranteed by the caller.

@@ -75,7 +75,7 @@ unsafe fn attribute(given: &netcl_attribute) -> Result<(&str, Value)> {
 }
 
 /// Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
-/// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which has room for `room`.
+/// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which points to space for `room`.
 /// `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
 /// `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
 ///
@@ -158,9 +158,9 @@ pub extern "C" fn netcl_op_count() -> usize {
 pub extern "C" fn netcl_op_name(index: usize) -> *const c_char {
     value("netcl_op_name", std::ptr::null(), || {
         let there = calls().len();
-        let text = TEXTS.get(index).ok_or_else(|| {
-            Failure::argument(format!("operation {index} is out of range; there are {there}"))
-        })?;
+        let text = TEXTS
+            .get(index)
+            .ok_or_else(|| Failure::argument(format!("operation {index} is out of range; {there} exist")))?;
         Ok(text[0].as_ptr())
     })
 }

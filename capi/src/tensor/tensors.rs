@@ -13,7 +13,7 @@ const MAX_AXES: usize = 64;
 /// Stores a tensor in the table and writes its handle to `out`.
 ///
 /// # Safety
-/// `out` has room for a handle.
+/// `out` points to space for a handle.
 unsafe fn give(out: *mut *mut netcl_tensor, tensor: Tensor) -> Result<()> {
     pointers::check_out("out", out)?;
     // SAFETY: guaranteed by the caller.
@@ -30,7 +30,7 @@ fn bytes_of(shape: &[usize], dtype: DType) -> Result<usize> {
 /// `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
 ///
 /// # Safety
-/// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` has room for a handle.
+/// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_create(
     device: *mut netcl_device,
@@ -74,7 +74,7 @@ pub extern "C" fn netcl_tensor_free(tensor: *mut netcl_tensor) -> NetclStatus {
 /// Creates another handle for the same tensor. Both share memory and gradient.
 ///
 /// # Safety
-/// `out` has room for a handle.
+/// `out` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_clone(
     tensor: *mut netcl_tensor,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn netcl_tensor_clone(
 /// Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
 ///
 /// # Safety
-/// `out` has room for a handle.
+/// `out` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_detach(
     tensor: *mut netcl_tensor,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn netcl_tensor_detach(
 /// Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 ///
 /// # Safety
-/// `name` is a string; `out` has room for a handle.
+/// `name` is a string; `out` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_parameter(
     tensor: *mut netcl_tensor,
@@ -125,11 +125,11 @@ pub unsafe extern "C" fn netcl_tensor_parameter(
     })
 }
 
-/// Writes the number of axes to `rank` and their sizes to `shape`, which has room for `room` sizes. If `shape` is NULL, only the number is
+/// Writes the number of axes to `rank` and their sizes to `shape`, which points to space for `room` sizes. If `shape` is NULL, only the number is
 /// returned.
 ///
 /// # Safety
-/// `shape` has room for `room` sizes or is NULL; `rank` has room for a number.
+/// `shape` points to space for `room` sizes or is NULL; `rank` points to space for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_shape(
     tensor: *mut netcl_tensor,
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn netcl_tensor_shape(
 /// Writes the storage type, `NETCL_F32`, …, to `dtype`.
 ///
 /// # Safety
-/// `dtype` has room for a number.
+/// `dtype` points to space for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_dtype(tensor: *mut netcl_tensor, dtype: *mut c_int) -> NetclStatus {
     edge("netcl_tensor_dtype", || {
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn netcl_tensor_dtype(tensor: *mut netcl_tensor, dtype: *m
 /// Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
 ///
 /// # Safety
-/// `data` has room for `bytes` bytes.
+/// `data` points to space for `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_read(
     tensor: *mut netcl_tensor,
@@ -216,10 +216,10 @@ pub unsafe extern "C" fn netcl_tensor_write(
     })
 }
 
-/// Returns the gradient that a parameter has collected in `out`, or NULL without one.
+/// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
 ///
 /// # Safety
-/// `out` has room for a handle.
+/// `out` points to space for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netcl_tensor_grad(
     tensor: *mut netcl_tensor,
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn netcl_tensor_grad(
     })
 }
 
-/// Clears the gradient that a parameter has collected.
+/// Clears the accumulated gradient of a parameter.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_tensor_zero_grad(tensor: *mut netcl_tensor) -> NetclStatus {
     edge("netcl_tensor_zero_grad", || {

@@ -43,13 +43,13 @@ pub struct Args {
     /// Text or token shards: files, folders, patterns (repeatable) [default: the run's validation part]
     #[arg(long, value_name = "FILE|DIR|GLOB", num_args = 1..)]
     data: Vec<PathBuf>,
-    /// Encoding of text without a byte order mark that is not UTF-8 (latin1, cp1251, …)
+    /// Encoding of files that are not UTF-8 and lack a byte order mark (latin1, cp1251, …)
     #[arg(long, value_name = "NAME", requires = "data")]
     encoding: Option<String>,
-    /// Read files of records (JSON Lines, tables) as plain text, including markup
+    /// Read record files (JSON Lines, tables) as plain text, including their markup
     #[arg(long, requires = "data")]
     as_text: bool,
-    /// Tokens of a window [default: the model's context, at most 2048]
+    /// Window length in tokens [default: the model's context, at most 2048]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Tokens between the starts of two windows [default: context / 2]

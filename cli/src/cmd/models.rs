@@ -24,7 +24,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Print architecture, size, types, tokenizer, and memory on each device; or a LoRA adapter's facts
+    /// Print architecture, size, types, tokenizer, and memory on each device; or describe a LoRA adapter
     ///
     /// For a LoRA adapter: rank, alpha and targets.
     Info {

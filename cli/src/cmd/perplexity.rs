@@ -12,9 +12,9 @@ use std::time::Instant;
 
 /// Measure how well a model predicts a text: mean negative log-likelihood and perplexity
 ///
-/// The text's tokens, after those that the tokenizer puts before a text, are read in adjacent windows of `--ctx-size` tokens. Positions start at zero
-/// in each window, and every token except the first is predicted. Tokens after the last whole window are not read. `netcl eval` supports overlapping
-/// windows, bits per byte and token shards, for folders.
+/// The text, with the tokens that the tokenizer puts before it, is read in adjacent windows of `--ctx-size` tokens. Positions start at zero in each
+/// window, and every token except the first is predicted. Tokens after the last whole window are not read. `netcl eval` supports overlapping windows,
+/// bits per byte and token shards, for folders.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     #[command(flatten)]

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Predict training on 2 to 1024 devices: tokens/s, efficiency, memory per device, and best division
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of devices, all alike
+    /// Number of identical devices
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     devices: u32,
     /// Link bandwidth of a device, such as 25GB/s; its share if devices share a network card
@@ -37,7 +37,7 @@ pub struct Args {
     /// Tokens of the vocabulary [default: the preset's usual tokenizer]
     #[arg(long)]
     vocab: Option<usize>,
-    /// Maximum sequences of a device at a time [default: the preset's batch]
+    /// Maximum sequences per device and forward pass [default: the preset's batch]
     #[arg(long)]
     batch: Option<usize>,
     /// Sequences per step on all devices together [default: the preset's batch × grad-accum]

@@ -21,7 +21,7 @@ pub struct Args {
     /// A file that ends in .gguf, or a folder for safetensors in the Hugging Face format
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Type of the weights: f32, f16, bf16, q8_0, q4_k_m, q5_k_m, q6_k, iq4_nl, …; a wrong one lists all
+    /// Type of the weights: f32, f16, bf16, q8_0, q4_k_m, q5_k_m, q6_k, iq4_nl, …; an unknown type lists all
     #[arg(long, short, value_name = "TYPE", value_parser = mix)]
     r#type: &'static Mix,
     /// Importance matrix of llama-imatrix: the weight of each column

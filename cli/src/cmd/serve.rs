@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Serve models over HTTP with OpenAI's and Ollama's APIs, and a chat page at /
 ///
-/// The first line on stdout is the address. After SIGTERM or SIGINT, running answers may end, and the exit code is 0; a second signal ends the server
-/// at once.
+/// The first line on stdout is the address. After SIGTERM or SIGINT, the server finishes running answers and exits with code 0; a second signal ends
+/// it at once.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     /// A .gguf file, Hugging Face folder, or run folder; NAME=PATH names it for requests (repeatable)
@@ -24,7 +24,7 @@ pub struct Args {
     /// The first model is loaded at once and answers requests without a model's name. The others are loaded when a request names them.
     #[arg(short, long, value_name = "[NAME=]PATH", required = true, value_parser = model)]
     model: Vec<(String, PathBuf)>,
-    /// Serve the first model, or with +MODEL another one, with a LoRA adapter as NAME (repeatable)
+    /// Serve a model with a LoRA adapter as NAME: the first model, or MODEL (repeatable)
     #[arg(long, value_name = "NAME=PATH[+MODEL]", value_parser = adapter)]
     lora: Vec<Adapter>,
     /// Address to listen on; one that other machines can reach requires keys, or --no-auth
@@ -47,7 +47,7 @@ pub struct Args {
     /// Origin whose pages may send requests, such as https://example.com; * for all (repeatable)
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
-    /// Tokens of a text's context [default: the model's, or as much as fits]
+    /// Context length in tokens [default: the model's, or as much as fits]
     #[arg(short, long, visible_alias = "ctx-size", value_name = "TOKENS")]
     context: Option<usize>,
     /// Maximum number of texts that are continued at the same time
@@ -74,7 +74,7 @@ pub struct Args {
     /// Storage type of unquantized weights, keys and values [default: the files']
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// Convert quantized matrices to that type as well
+    /// Convert quantized matrices to the type of --dtype as well
     #[arg(long)]
     dequantise: bool,
     /// Operand type of products with quantized matrices: float or int8, as in `chat`

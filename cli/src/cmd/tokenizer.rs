@@ -25,10 +25,10 @@ enum Action {
         /// Text: files, folders, patterns (repeatable)
         #[arg(long, required = true, value_name = "FILE|DIR|GLOB")]
         data: Vec<PathBuf>,
-        /// Encoding of text without a byte order mark that is not UTF-8 (latin1, cp1251, …)
+        /// Encoding of files that are not UTF-8 and lack a byte order mark (latin1, cp1251, …)
         #[arg(long, value_name = "NAME")]
         encoding: Option<String>,
-        /// Read files of records (JSON Lines, tables) as plain text, including markup
+        /// Read record files (JSON Lines, tables) as plain text, including their markup
         #[arg(long)]
         as_text: bool,
         /// `char` for one token per character, `bpe` for byte-level pairs

@@ -14,7 +14,7 @@ pub struct Sampler {
     tag: Tag,
     /// The context that it belongs to.
     pub context: Arc<Context>,
-    /// The same settings in the bits that kernels receive.
+    /// The settings below, encoded as the bits that kernels receive.
     pub bits: Bits,
     normalized: bool,
     addressing: u32,

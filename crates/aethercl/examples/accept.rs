@@ -1,7 +1,7 @@
 //! Builds files: `accept LIST`, a line of which is a path, a tab, and build options. Prints `ok` or the first error for each, and `ok, but it
-//! does not link` for a file that compiles and calls functions that other files have: compilers that only check syntax take those.
+//! does not link` for a file that compiles but calls functions of other files: compilers that only check syntax accept such files.
 //!
-//! Compared with another compiler's answers it tells what the front end refuses of what others take.
+//! Compare the output with another compiler's to find files that only this front end rejects.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use aethercl::{Includes, Program, Source, Target, check_unit};

@@ -247,7 +247,7 @@ mod tests {
         assert_ne!(DiskCache::key(&order(None), &driver), keys[0]);
     }
 
-    /// With one temporary name per process, two threads wrote to the same file.
+    /// Regression test: temporary names were per process, so two threads wrote to the same file.
     #[test]
     fn threads_that_store_one_kernel_at_one_time_store_it_whole() {
         let folder = tempfile::tempdir().unwrap();

@@ -24,15 +24,15 @@ pub struct ModelArgs {
     /// A .gguf file, Hugging Face folder, run folder or checkpoint of `netcl train`
     #[arg(short, long, value_name = "PATH")]
     pub model: PathBuf,
-    /// Tokens of the context [default: the model's, or as much as fits]
+    /// Context length in tokens [default: the model's, or as much as fits]
     #[arg(short, long, value_name = "TOKENS")]
     pub ctx_size: Option<usize>,
     /// Storage type of unquantized weights, keys and values [default: the file's]
     ///
-    /// Any name such as bfloat16 or half. For a quantized model the default is f16.
+    /// Names such as bfloat16 and half are also accepted. For a quantized model the default is f16.
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     pub dtype: Option<DType>,
-    /// Convert quantized matrices to that type [default: kernels read them as they are]
+    /// Convert quantized matrices to the type of --dtype [default: kernels read them as they are]
     #[arg(long)]
     pub dequantise: bool,
     /// Operand type of products with quantized matrices: float or int8 [default: int8 on CPUs]

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(sizes, [(1536 + 256 + 1024, 1536 + 256 + 1024)]);
         assert_eq!(params.count(), 1500 + 49 + 1000);
         assert!(device.memory().live - before < 2 * 4 * sizes[0].0, "the counting run keeps no memory");
-        // Created one by one: more arenas, the same values.
+        // Created one by one, the parameters have more arenas and the same values.
         let mut single = Params::new(&device, DType::F32, Some(7));
         let again = layers(&mut single).unwrap();
         assert!(single.arenas().count() > 1);

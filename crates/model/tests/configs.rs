@@ -61,11 +61,11 @@ fn fields_that_are_left_out_have_the_defaults_of_transformers() {
             let read = DecoderConfig::from_json(&one.into()).unwrap_or_else(|e| panic!("{family}: {e}"));
             assert_eq!(read, expected, "{family} without {name}");
         }
-        // The table has everything that netcl knows, with the same values.
+        // Every default in netcl's table also exists in the file from transformers.
         for (name, usual) in row.defaults {
             assert!(
                 defaults.contains_key(*name),
-                "{family}: {name} is {usual:?} here, transformers lacks it"
+                "{family}: {name} is {usual:?} in netcl's table, but transformers does not have it"
             );
         }
     }
@@ -111,7 +111,7 @@ fn yarn_that_is_added_as_qwen_advises_is_followed() {
     let found = rotary(&config);
     assert!(matches!(found.scaling, Scaling::Yarn { factor: 4.0, original: 16.0, .. }), "{found:?}");
     assert_eq!(found.base, 1e6);
-    // `rope_scaling` without a base would have 10000 in transformers.
+    // transformers uses a base of 10000 for `rope_scaling` without one.
     config.as_object_mut().unwrap().remove("rope_theta");
     let e = DecoderConfig::from_json(&config).unwrap_err().to_string();
     assert!(e.contains("rope_parameters.rope_theta is 1000000") && e.contains("into rope_scaling"), "{e}");

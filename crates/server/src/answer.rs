@@ -12,7 +12,7 @@ pub enum AnswerPart {
         /// The function's name.
         name: String,
     },
-    /// More of the call's JSON arguments.
+    /// The next part of the call's JSON arguments.
     CallArguments(String),
     /// The call is complete.
     CallEnd,

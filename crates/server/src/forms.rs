@@ -38,7 +38,7 @@ impl Calls {
 pub struct Forms {
     /// Calls, if the template uses a supported format.
     pub calls: Option<Calls>,
-    /// Whether the whole answer consists of messages in channels, even if no function can be called.
+    /// Whether the model writes every answer as messages in channels (gpt-oss), even without functions to call.
     pub channels: bool,
     /// Whether the model puts its reasoning between `<think>` and `</think>`.
     pub thinks: bool,

@@ -4,7 +4,7 @@
 //! descending order therefore reaches every consumer of a tensor before its producer. The tensors that a node saved are freed when the
 //! backward passes it.
 //!
-//! If an input or result that a backward reads was overwritten after the forward, the backward is an error, as in PyTorch
+//! If an input or result that a backward reads was overwritten after the forward, the backward fails, as in PyTorch
 //! (`tensor/saved.rs`). A gradient that a leaf collects owns its memory (`tape/collect.rs`).
 
 use crate::tensor::autograd::{Autograd, BackwardFn, Body, CompletedOp, TapeNode};

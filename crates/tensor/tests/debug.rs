@@ -44,7 +44,7 @@ fn a_nan_is_found_where_it_is_made() {
         assert!(found.contains("the backward of sqrt") && found.contains("first inf at [1]"), "{found}");
         // Finite values pass, also without the tape. Integers are not checked.
         assert_eq!(x.exp().unwrap().softmax(-1).unwrap().dims(), [2]);
-        // The results of a captured step cannot be checked.
+        // Results within a captured step cannot be checked.
         let refused = Graph::capture(&device, || x.exp()).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
     }

@@ -177,7 +177,7 @@ fn dropped(device: &Device, rows: usize) {
         assert!((zeros - 0.25).abs() < 0.01, "dropout of row {at}: {zeros} zeros");
         assert!(kept.iter().all(|v| *v == 0.0 || (v - 4.0 / 3.0).abs() < 0.01), "dropout of row {at}");
     }
-    assert!(kept[0] != kept[1] && kept[0] != kept[3], "rows far apart have one mask");
+    assert!(kept[0] != kept[1] && kept[0] != kept[3], "distant rows have the same dropout mask");
 }
 
 #[test]

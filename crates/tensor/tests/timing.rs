@@ -21,9 +21,9 @@ struct Card {
     profile: &'static str,
     /// Output of `kernel_times`.
     measured: &'static str,
-    /// Launches outside of a factor of two, with the reason. An entry that is no longer needed is an error.
+    /// Launches that differ by more than a factor of two, with the reason. An entry that is no longer needed fails the test.
     outside: &'static [Outside],
-    /// Sweeps with a low rank correlation, with the reason. An entry that is no longer needed is an error.
+    /// Sweeps with a low rank correlation, with the reason. An entry that is no longer needed fails the test.
     unranked: &'static [Unranked],
 }
 

@@ -95,7 +95,7 @@ impl Optimizer {
     /// other types.
     ///
     /// # Errors
-    /// Those of [`Optimizer::new`].
+    /// Errors of [`Optimizer::new`].
     pub fn for_storage(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, dtype: DType) -> Result<Self> {
         Self::make(rule, groups, (dtype == DType::F16).then(LossScale::default))
     }
@@ -160,7 +160,7 @@ impl Optimizer {
     /// Does the same if other devices have other parameters of the same model; see [`Update::apply_with`].
     ///
     /// # Errors
-    /// Those of [`Optimizer::apply`]; those of `total`.
+    /// Errors of [`Optimizer::apply`]; those of `total`.
     pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
         self.update.apply_with(total)
     }
@@ -239,7 +239,7 @@ impl Optimizer {
     /// Returns the same; moments and master weights are copied to the host when their bytes are requested.
     ///
     /// # Errors
-    /// Those of the device; `Unsupported` if it has the state of some parts only.
+    /// Errors of the device; `Unsupported` if it has the state of some parts only.
     pub fn planned_state(&self) -> Result<Vec<TensorToWrite<'static>>> {
         if self.parts.is_some() {
             return Err(Error::unsupported("optimizer: the state of other parts is on other ranks"));
@@ -255,7 +255,7 @@ impl Optimizer {
     /// Returns the state that does not belong to a parameter: steps and loss scale.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn planned_counters(&self) -> Result<Vec<TensorToWrite<'static>>> {
         let counters = self.update.counters()?;
         let number = |name: &str, dtype: FileDtype, bytes: Vec<u8>| TensorToWrite {

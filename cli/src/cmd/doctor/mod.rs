@@ -36,7 +36,7 @@ pub struct Args {
     /// Run only each kernel's default once, instead of every variant in every storage type
     #[arg(long)]
     quick: bool,
-    /// Test every combination of tuned parameters in every storage type, not each value in f32
+    /// Test every combination of tuned parameters in every storage type, instead of each value in f32
     #[arg(long, conflicts_with = "quick")]
     all_candidates: bool,
     /// Test only ops or samples whose name contains this; results for other kernels are kept

@@ -128,7 +128,7 @@ impl Tester for Worker {
     }
 }
 
-/// Returns whether to divide a self-test between processes: on devices whose driver compiles.
+/// Returns whether to divide a self-test between processes. This helps only on devices whose driver compiles kernels.
 pub fn wanted(args: &Args, device: &Capabilities, threads: usize) -> bool {
     threads > 1 && !args.worker && !device.simulated
 }

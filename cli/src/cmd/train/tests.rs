@@ -1,4 +1,4 @@
-//! Every flag of `netcl train` either changes what a run with images does or is refused by name.
+//! Every flag of `netcl train` either changes what a run with images does or is an error that names it.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use super::{Args, train_images};

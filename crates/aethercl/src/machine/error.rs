@@ -34,7 +34,7 @@ pub enum GpuError {
     Hang {
         /// The kernel.
         name: String,
-        /// Time until the stop, ms of the device clock.
+        /// Run time until it was stopped, in ms of the device clock.
         after_ms: u64,
         /// Known details of the cause.
         why: String,

@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(back[16..48], (8..40).collect::<Vec<u8>>());
         assert!(back[..16].iter().chain(&back[48..]).all(|b| *b == 0));
         assert!(p.read(offset::TIME) > 0 && p.read(offset::STATUS) == 0);
-        // Commands of the host functions come after them.
+        // A command that the host functions submit gets the next fence after those of the window.
         let fence = p.gpu.submit(0, Packet::Copy { to: at, from: at + 32, bytes: 8 }, None).unwrap();
         assert_eq!(fence.value, 101);
         assert!(p.gpu.wait(fence).is_ok());

@@ -329,7 +329,7 @@ mod tests {
         let e = kernel(&h200(), &axpy(n));
         assert_eq!(e.bound(), Bound::Dram);
         let rate = 12.0 * n as f64 / e.ns as f64;
-        // Measured on the card: an addition of two arrays runs at 4362 GB/s.
+        // Measured on the GPU: an addition of two arrays runs at 4362 GB/s.
         assert!((3000.0..4800.0).contains(&rate), "{rate} GB/s, {e:?}");
     }
 
@@ -403,7 +403,7 @@ mod tests {
         c.groups = 132;
         let full = kernel(&h200(), &c).ns;
         c.groups = 133;
-        // One group more than units: the busiest has two.
+        // With one more group than compute units, one unit runs two.
         let tail = kernel(&h200(), &c).ns;
         assert!(tail as f64 > 1.7 * full as f64, "{full} {tail}");
         let mut c = axpy(1 << 20);

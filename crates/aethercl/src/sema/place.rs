@@ -153,7 +153,7 @@ impl Sema<'_> {
         Some(Lvalue { place: Place { kind, ty: of, space, span }, ..lvalue })
     }
 
-    /// Analyzes `v[i]`: a lane with a constant index, or by its address.
+    /// Analyzes `v[i]` of a vector. A constant index selects a lane; any other index selects an element by its address.
     fn vector_element(&mut self, base: Operand, index: Expr, span: Span) -> Option<Operand> {
         let ty = self.operand_type(&base);
         let element = Type::Scalar(ty.element()?);

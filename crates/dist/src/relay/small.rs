@@ -72,7 +72,7 @@ pub struct WayTime {
     pub used: bool,
 }
 
-/// A rank's memory for small vectors, and the methods in use.
+/// Memory of a rank for small vectors, with the methods that are in use.
 pub(super) struct Small {
     device: Device,
     /// One vector for reads, and `SLOTS` vectors for writes.

@@ -53,7 +53,7 @@ pub struct Tuning {
     origins: RwLock<HashMap<(&'static str, u64), Origin>>,
     /// Outcome of the self-test before first use, by the kernel's address.
     pub(super) proofs: RwLock<HashMap<usize, bool>>,
-    /// Kernels in that test by address, and the thread that tests each.
+    /// Kernels whose self-test is running, by address, with the thread that tests each.
     pub(super) testing: Mutex<HashMap<usize, ThreadId>>,
     /// Signals the end of a test.
     pub(super) tested: Condvar,

@@ -38,12 +38,12 @@ pub struct Args {
     /// On a CPU, best is the peer's own choice.
     #[arg(long, default_value = "best", value_parser = ["best", "default", "cudnn", "flash", "efficient", "math"])]
     backend: String,
-    /// Print every algorithm with its estimate, or why it does not apply; time nothing
+    /// Print each algorithm's estimate, or why it does not apply, instead of timing
     ///
     /// For these shapes, or those of --shapes, forward and backward.
     #[arg(long, value_name = "BxHxTxD", value_delimiter = ',', num_args = 0.., value_parser = shape)]
     explain: Option<Vec<Shape>>,
-    /// Draw this many attentions and print the time of the chosen algorithm over the fastest one's
+    /// Draw this many random attentions; print the chosen algorithm's time divided by the fastest's
     ///
     /// Heads of 8 to 256, 1 to 8192 tokens, grouped or not, causal or not. Every applicable algorithm of the forward and of the gradients is timed.
     /// With 0, the shapes of --shapes are timed.
@@ -252,7 +252,7 @@ impl Case {
     /// Returns every algorithm with its estimate on an empty device, forward and backward.
     ///
     /// # Errors
-    /// Those of `explain`.
+    /// Errors of `explain`.
     pub fn explain_on(twin: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<[Vec<Row>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = shape;
         let all = Tensor::empty(twin, [batch, tokens, heads + 2 * kv_heads, size], dtype)?;
@@ -319,7 +319,7 @@ impl Case {
         y.backward_with(&self.dy)?;
         let grad = self.qkv.grad();
         self.qkv.set_grad(None);
-        let none = || Error::internal("bench attention: the backward returned no gradient");
+        let none = || Error::internal("bench attention: the backward pass did not return a gradient");
         Ok((y.detach(), grad.ok_or_else(none)?))
     }
 

@@ -148,7 +148,7 @@ impl Regrets {
         Ok(())
     }
 
-    /// Prints all of them, with their mean and worst.
+    /// Prints all cases, with the mean and the worst ratio.
     pub fn finish(self, bench: &Bench, what: &str, seed: u64) -> Result<()> {
         if !bench.printer.json {
             self.table.lines().iter().try_for_each(|line| out::result(line))?;

@@ -26,13 +26,13 @@ pub struct Args {
     /// fwd, fwd+bwd
     #[arg(long, value_delimiter = ',', default_value = "fwd,fwd+bwd", value_parser = PASSES)]
     passes: Vec<String>,
-    /// Print every forward algorithm with its estimate, or why it does not apply; time nothing
+    /// Print each forward algorithm's estimate, or why it does not apply, instead of timing
     #[arg(long)]
     explain: bool,
 }
 
-const TIMED: &str = "Images and weights have channels last, for the peer too (channels_last). Images of up to four channels get no gradient, like \
-    the input of a network. The last line is the geometric mean of the peer's time divided by netcl's, and the smallest ratio.";
+const TIMED: &str = "Images and weights are stored with channels last, for the peer too (channels_last). Images of up to four channels get no \
+    gradient, like the input of a network. The last line is the geometric mean of the peer's time divided by netcl's, and the smallest ratio.";
 const PASSES: [&str; 2] = ["fwd", "fwd+bwd"];
 
 /// Sizes of a convolution.
@@ -237,7 +237,7 @@ impl Case {
             grad.map(|grad| first(&grad)).transpose()
         });
         let (dx, dw) = (dx?, dw?);
-        let none = || Error::internal("bench conv: the backward returned no gradient");
+        let none = || Error::internal("bench conv: the backward pass did not return a gradient");
         Ok((y.detach(), dx, dw.ok_or_else(none)?))
     }
 

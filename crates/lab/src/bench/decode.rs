@@ -37,7 +37,7 @@ pub struct Args {
     lora: LoraArgs,
     /// Random weights of a shape: 15m, 110m, llama-3-8b, a preset, or numbers (repeatable)
     ///
-    /// Known shapes are such as 15m, 110m, smollm-135m, tinyllama-1.1b and llama-3-8b. Numbers are such as
+    /// Known shapes include 15m, 110m, smollm-135m, tinyllama-1.1b and llama-3-8b. Numbers are such as
     /// layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000.
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     shape: Vec<String>,
@@ -71,7 +71,7 @@ pub struct Args {
     /// For a quantized model the default is f16.
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// Convert quantized matrices to that type as well
+    /// Convert quantized matrices to the type of --dtype as well
     #[arg(long)]
     dequantise: bool,
     /// Operand type of products with quantized matrices, as in `generate`

@@ -56,7 +56,7 @@ struct Row {
 /// Prints the errors of every product.
 ///
 /// # Errors
-/// Those of the device; `Io` if the peer has ended.
+/// Errors of the device; `Io` if the peer has ended.
 pub fn gemm(args: &gemm::Args, setup: &mut Setup) -> Result<()> {
     let mut table = Table::new(setup)?;
     for (size, layout) in args.products(&setup.device) {
@@ -88,7 +88,7 @@ pub fn gemm(args: &gemm::Args, setup: &mut Setup) -> Result<()> {
 /// Prints the errors of every op that has a benchmark.
 ///
 /// # Errors
-/// Those of [`gemm`].
+/// Errors of [`gemm`].
 pub fn ops(args: &ops::Args, setup: &mut Setup) -> Result<()> {
     let mut table = Table::new(setup)?;
     let (device, dtype) = (setup.device.clone(), setup.dtype);

@@ -193,7 +193,7 @@ fn captured(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<Gra
 /// Times the expressions of these names; shares are relative to the copy's bandwidth, timed in turn with each.
 ///
 /// # Errors
-/// Those of the device; `Internal` for a kernel whose results are wrong.
+/// Errors of the device; `Internal` for a kernel whose results are wrong.
 pub fn run(bench: &mut Bench, names: &[&str]) -> Result<()> {
     let (device, dtype) = (bench.device.clone(), bench.dtype);
     super::fits(&device, "bench ops: fuse", &[&[8, SHAPE[0], SHAPE[1]]], dtype)?;

@@ -24,12 +24,12 @@ pub struct Args {
     /// Print errors against f64, of netcl and of the peer on the same inputs, instead of times
     #[arg(long)]
     pub errors: bool,
-    /// Print every algorithm with its estimate, or why it does not apply; time nothing
+    /// Print each algorithm's estimate, or why it does not apply, instead of timing
     ///
     /// For these sizes, or those of --sizes, in each layout.
     #[arg(long, value_name = "MxNxK", value_delimiter = ',', num_args = 0.., value_parser = size)]
     explain: Option<Vec<[usize; 3]>>,
-    /// Draw this many products and print the time of the chosen algorithm over the fastest one's
+    /// Draw this many random products; print the chosen algorithm's time divided by the fastest one's
     ///
     /// Sizes 1 to 8192, including odd ones, in every layout. Every applicable algorithm is timed. With 0, the products of --sizes and --layouts are
     /// timed.
@@ -151,7 +151,7 @@ impl Operands {
     /// Returns every algorithm with its estimate for such a product on an empty device.
     ///
     /// # Errors
-    /// Those of `explain`.
+    /// Errors of `explain`.
     pub fn explain_on(twin: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Vec<Row>> {
         let both = Self::new(twin, size, layout, dtype, |_, shape| Tensor::empty(twin, shape, dtype))?;
         explain(&both.a, &both.b)

@@ -145,7 +145,7 @@ impl Row<'_> {
 /// Compares `--device` with `other` and prints the table.
 ///
 /// # Errors
-/// Those of the devices; `Internal` if their results differ.
+/// Errors of the devices; `Internal` if their results differ.
 pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context) -> Result<()> {
     let open = |name: &str| context.open_device_with(name, common.matmul_precision);
     let (device, other) = (open(&common.device)?, open(other)?);

@@ -56,7 +56,7 @@ pub struct Args {
     profile: Option<PathBuf>,
 }
 
-const TIMED: &str = "Images are random and stored on the device. The peer has only residual networks, channels_last, with a fused AdamW. Those \
+const TIMED: &str = "Images are random and stored on the device. The peer runs only residual networks, with channels_last and a fused AdamW. Those \
     whose names end in -small start with a 3 x 3 convolution without pooling, for images of 32 x 32.";
 
 /// Batches used in turn.

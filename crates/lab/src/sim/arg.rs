@@ -40,7 +40,7 @@ pub enum KernelArg {
 pub struct Value {
     /// Type of its elements.
     pub number: Number,
-    /// Number of elements; 1 for a number.
+    /// Number of elements; 1 for a scalar.
     pub lanes: usize,
     /// Bytes in memory.
     pub bytes: Vec<u8>,

@@ -54,7 +54,7 @@ pub struct LaunchArgs {
     /// Device profile: teaching, h200, h100, rx7900xtx, arc-a770, adreno-750, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
-    /// Maximum processor seconds of a work-group before it counts as hanging; 0: no limit
+    /// Maximum CPU seconds of a work-group before it counts as hanging; 0: no limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "30")]
     timeout: Timeout,
     /// Maximum instructions of a work-group before it counts as hanging
@@ -226,7 +226,7 @@ impl<'a> Session<'a> {
     /// Uploads buffers, runs the kernel, and downloads buffers.
     ///
     /// # Errors
-    /// Those of [`Self::launch`]; files that cannot be written.
+    /// Errors of [`Self::launch`]; files that cannot be written.
     pub fn run(mut self, show: usize, to: &Files<'_>) -> Result<Report> {
         let files = self.files(&self.kernel()?.clone(), to.out)?;
         let Launched { kernel, bindings, done, queue, .. } = self.launch(None, to.html.is_some())?;

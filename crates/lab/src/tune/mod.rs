@@ -38,12 +38,12 @@ pub struct Args {
     /// which netcl ships none.
     #[arg(long, conflicts_with = "op")]
     model: bool,
-    /// Fit the device model to measurements of this device in these files; measure nothing
+    /// Fit the device model to earlier measurements of this device from these files
     ///
     /// The files are outputs of --model --json or bench gemm|attention --regret --json.
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "model", conflicts_with = "list")]
     from: Vec<PathBuf>,
-    /// Show earlier choices and their reasons; measure nothing
+    /// Show earlier choices and their reasons instead of measuring
     #[arg(long)]
     list: bool,
     /// Write this device's results into this file, replacing the device's entries

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Seed of other problems than the default of `bench --regret`, which therefore shows the quality of the fit on new problems.
 const SEED: u64 = 0x6d6f_6465;
-/// Milliseconds of calls in a sample, and samples per algorithm.
+/// Duration of a sample in milliseconds, and number of samples per algorithm.
 const SAMPLE_MS: f64 = 1.0;
 const SAMPLES: usize = 3;
 /// Minimum number of problems of a kind, regardless of the budget, and the maximum.
@@ -204,7 +204,7 @@ pub(super) fn twin(device: &Device) -> Device {
 /// Measures for about `budget`, fits, saves and prints the constants.
 ///
 /// # Errors
-/// Those of launches, and `Io` if the results cannot be saved.
+/// Errors of launches, and `Io` if the results cannot be saved.
 pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     let begun = Instant::now();
     // The twin makes estimates from trial constants during the fit; its choices are never run.
@@ -283,7 +283,7 @@ pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec
     models
 }
 
-/// Writes the twin's constants into the device's file, and makes the device use them.
+/// Writes the constants of the device's twin ([`ahead::twin`]) into the device's file, and makes the device use them.
 fn keep(device: &Device, twin: &Device, models: &[&'static Model]) -> Result<()> {
     let mut out = BTreeMap::new();
     for model in models {
@@ -326,7 +326,7 @@ fn show(device: &Device, models: &[&'static Model], json: bool) -> Result<()> {
 /// Prints the constants in use on the device, and their origin.
 ///
 /// # Errors
-/// Those of the output.
+/// Errors of the output.
 pub fn list(device: &Device, json: bool) -> Result<()> {
     let twin = twin(device);
     let (size, shape) = ([256; 3], attention::regret::drawn_up_to(1 << 20, 1, SEED));

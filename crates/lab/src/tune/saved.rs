@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Fits constants to earlier measurements of this device; saves and prints them.
 ///
 /// # Errors
-/// Those of [`read`], and `Io` if the results cannot be saved.
+/// Errors of [`read`], and `Io` if the results cannot be saved.
 pub fn refit(device: &Device, files: &[PathBuf], json: bool) -> Result<()> {
     let (begun, twin) = (Instant::now(), &twin(device));
     let all = files.iter().map(|file| read(twin, file)).collect::<Result<Vec<_>>>()?;

@@ -86,7 +86,7 @@ fn file(folder: &Path, name: &str) -> Result<Value> {
 /// cause warnings.
 ///
 /// # Errors
-/// `Io` and `Format` with the path.
+/// `Io` or `Format`; the message names the file.
 pub(super) fn of_folder(folder: &Path) -> Result<Usual> {
     let json = file(folder, NAME)?;
     let (usual, left) =

@@ -350,9 +350,9 @@ fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
     match said.is_empty() {
         false => said.join("; "),
         true if kinds => {
-            "no key exists for its pattern of layers (rotary positions, window or experts per layer)".into()
+            "the format does not have a key for its pattern of layers (rotary positions, window or experts per layer)".into()
         }
-        true => "no key exists for one of its settings".into(),
+        true => "the format does not have a key for one of its settings".into(),
     }
 }
 

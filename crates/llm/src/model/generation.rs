@@ -42,7 +42,7 @@ fn object(folder: &Path, name: &str) -> Result<Map<String, Value>> {
 /// Returns the keys for a folder's settings. If `generation_config.json` names no end tokens, those of `config.json` apply.
 ///
 /// # Errors
-/// `Io` and `Format` with the path.
+/// `Io` or `Format`; the message names the file.
 pub(super) fn keys(folder: &Path) -> Result<Vec<(String, Meta)>> {
     let mut said = object(folder, FILE)?;
     if ends_of_config(&said.clone().into()).is_empty()

@@ -411,7 +411,9 @@ fn a_pattern_of_layers_that_gguf_cannot_describe_is_refused() {
     let pattern = Source::open(&tiny("smollm3")).unwrap();
     let refused = message(quietly(&pattern, &dir.path().join("m.gguf"), OutputFormat::Gguf, "f32"));
     assert!(
-        refused.contains("GGUF files cannot describe this model: no key exists for its pattern of layers"),
+        refused.contains(
+            "GGUF files cannot describe this model: the format does not have a key for its pattern of layers"
+        ),
         "{refused}"
     );
 }

@@ -33,7 +33,7 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
 /// Returns the keys of the tokenizer in a folder; without a `tokenizer.json`, one that says so. `vocab` is the size of the model's table.
 ///
 /// # Errors
-/// `Io` and `Format` with the file.
+/// `Io` or `Format`; the message names the file.
 pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     let path = folder.join("tokenizer.json");
     if !path.exists() {

@@ -136,7 +136,7 @@ pub(super) fn dry(logits: &mut [f32], history: &[u32], dry: &Dry, breakers: &Bre
 /// Returns the length of the longest common prefix of each suffix and the whole (the Z algorithm).
 fn common(items: &[u32]) -> Vec<usize> {
     let mut lengths = vec![0; items.len()];
-    // The rightmost range known to equal a prefix.
+    // The rightmost known range that equals a prefix.
     let (mut from, mut to) = (0, 0);
     for k in 1..items.len() {
         let mut n = if k < to { lengths[k - from].min(to - k) } else { 0 };

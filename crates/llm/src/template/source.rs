@@ -54,7 +54,7 @@ impl Templates {
     /// `tokenizer_config.json`, the first one with a template. Empty if the model has none.
     ///
     /// # Errors
-    /// `Io` and `Format` with the path.
+    /// `Io` or `Format`; the message names the file.
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let mut all = Self::default();
         let file = folder.join("chat_template.jinja");

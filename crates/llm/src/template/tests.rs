@@ -59,7 +59,7 @@ fn every_case_of_transformers() {
                     );
                     assert!(error.message().contains("line "), "{error}");
                 }
-                _ => panic!("{name}: a case without text and error"),
+                _ => panic!("{name}: the case has neither text nor error"),
             }
         }
     }

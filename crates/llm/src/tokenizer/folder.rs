@@ -12,7 +12,7 @@ use std::path::Path;
 /// Reads a JSON file; `Null` if it does not exist.
 ///
 /// # Errors
-/// `Io` and `Format` with the path.
+/// `Io` or `Format`; the message names the file.
 fn json(path: &Path) -> Result<Value> {
     match netcl_device::files::read_text(path) {
         Ok(text) => {

@@ -93,7 +93,7 @@ impl Tokenizer {
     /// Opens the tokenizer of a Hugging Face folder: `tokenizer.json`, with `tokenizer_config.json` and `generation_config.json` if they exist.
     ///
     /// # Errors
-    /// `Io` and `Format` with the path.
+    /// `Io` or `Format`; the message names the file.
     pub fn from_folder(folder: &Path) -> Result<Self> {
         folder::open(folder)
     }

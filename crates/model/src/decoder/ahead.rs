@@ -53,7 +53,7 @@ impl Ahead {
     /// Returns the next token; `None` if the cache is full.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(super) fn next(&mut self, batch: &mut Batch<'_>, choice: &Choice<'_>) -> Result<Option<u32>> {
         // If the host waits for results, they are not computed before they are requested.
         let runs = if batch.waits() { 1 } else { RUNS };

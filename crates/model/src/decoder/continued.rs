@@ -24,7 +24,7 @@ struct KeptText<'a> {
     /// The cached tokens, without tokens generated ahead that have not been requested.
     ids: Vec<u32>,
     ahead: Option<Ahead>,
-    /// The shortest length of a text with the rotary angles of the cached keys.
+    /// Shortest text length that has the same rotary angles as the cached keys.
     class: usize,
 }
 

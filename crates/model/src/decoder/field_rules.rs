@@ -176,7 +176,7 @@ const ONLY: &[(&[&str], Only, &str)] = &[
     ),
     (&["pruned_heads"], Only::Nothing, "pruned heads are not supported"),
     (&["quantization_config", "compression_config", "quantization"], Only::Nothing, QUANTISED),
-    (&["position_embedding_type"], Only::Text("absolute"), "only the family's own positions are supported"),
+    (&["position_embedding_type"], Only::Text("absolute"), "other position embeddings are not supported"),
     (&["is_causal", "causal", "use_causal_mask"], Only::Flag(true), BOTH_WAYS),
     (
         &["use_rope", "use_rotary", "rotary"],
@@ -210,7 +210,7 @@ const ONLY: &[(&[&str], Only, &str)] = &[
     ),
 ];
 
-/// Fields in public files of a family that `transformers` does not read for it, or only with this value.
+/// Fields in published files of a family that have no effect in `transformers`, or not with this value.
 const OF_FAMILY: &[(&str, &str, Option<Only>)] = &[
     ("starcoder2", "activation_function", None),
     ("starcoder2", "layer_norm_epsilon", None),

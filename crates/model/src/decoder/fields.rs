@@ -255,7 +255,7 @@ mod tests {
                 "quantized weights of this format are not supported",
             ),
             ("pruned_heads", json!({ "0": [1] }), "pruned heads are not supported"),
-            ("position_embedding_type", json!("relative"), "only the family's own positions are supported"),
+            ("position_embedding_type", json!("relative"), "other position embeddings are not supported"),
             ("model_type", json!("mamba"), "model_type is \"mamba\", expected one of gpt2"),
             ("model_type", Value::Null, "model_type is null"),
             ("netcl", json!({ "bias": true, "rope": 1 }), "netcl is"),

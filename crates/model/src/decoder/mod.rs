@@ -253,7 +253,7 @@ impl Decoder {
     /// Waits for all its devices.
     ///
     /// # Errors
-    /// Those of the devices.
+    /// Errors of the devices.
     pub fn finish(&self) -> Result<()> {
         self.stages.iter().try_for_each(|stage| stage.device().finish())
     }

@@ -16,7 +16,7 @@ pub(super) fn decoder(device: &Device, family: &str, change: impl Fn(&mut Decode
     times(6.0, device, family, change)
 }
 
-/// Returns a model whose key scores are so close that rounding does not decide between them.
+/// Returns a model whose attention scores are close to each other, so that a rounding error does not change which key dominates.
 fn even(device: &Device) -> Decoder {
     times(2.0, device, "llama", |_| {})
 }
@@ -60,7 +60,8 @@ pub(super) fn off(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most
 }
 
-/// Steps of all texts: one, then several in sequence on the device. Each text is the same as alone; logits are compared after the last step.
+/// Steps of all texts: one, then several in sequence on the device. Each text is the same as if it ran alone; logits are compared after the last
+/// step.
 pub(super) fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
     let mut texts = texts();
     let mut paged = Paged::new(decoder, 31, PAGE, kind, None).unwrap();

@@ -14,7 +14,7 @@ const SETTINGS: [&str; 2] = ["config_sentence_transformers.json", "sentence_bert
 /// `modules.json` the list is empty.
 ///
 /// # Errors
-/// `Io` and `Format` with the path.
+/// `Io` or `Format`; the message names the file.
 pub fn sidecars(folder: &Path) -> Result<Vec<String>> {
     let path = folder.join(MODULES);
     if !path.is_file() {

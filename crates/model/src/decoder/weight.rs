@@ -213,7 +213,7 @@ impl Weight {
                 Err(Error::internal("decode_step: no copy of weights stored (in, out)"))
             }
             (Self::Blocks { beside: Some(_), .. }, _) => {
-                Err(Error::unsupported("decode_step: products of adapters with quantized matrices"))
+                Err(Error::unsupported("decode_step does not support adapters of quantized matrices"))
             }
             (Self::Blocks { parts, .. }, _) => Ok(parts.iter().map(WeightRows::Blocks).collect()),
         }

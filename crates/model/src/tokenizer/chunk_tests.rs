@@ -50,7 +50,7 @@ fn agrees(json: &serde_json::Value, text: &str) -> usize {
     let ids = |text: &str| inner.encode_fast(text, false).unwrap().get_ids().to_vec();
     let cuts = Cuts::of(json);
     let (mut rest, mut pieces) = (text, Vec::new());
-    // At the first line break or space after the first characters.
+    // Cut at the first line break or space after the first characters.
     while let Some(cut) = cuts.find(rest, 1, 4) {
         pieces.push(&rest[..cut.end]);
         rest = &rest[cut.next..];

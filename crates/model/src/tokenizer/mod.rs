@@ -109,7 +109,7 @@ impl Tokenizer {
     /// Returns the effective text of a folder's `tokenizer.json`, with the added tokens of `tokenizer_config.json`.
     ///
     /// # Errors
-    /// `Io` and `Format` with the path.
+    /// `Io` or `Format`; the message names the file.
     pub fn text_of_dir(dir: &Path) -> Result<String> {
         let path = dir.join(FILE);
         let text = netcl_device::files::read_text(&path).map_err(|e| Error::io("reading", &path, &e))?;

@@ -262,7 +262,7 @@ impl Reader {
     fn list(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         let text = self.held.trim_start();
         if text.is_empty() {
-            // Put the mark back until more is known.
+            // Put the mark back and wait for more text.
             self.held.insert_str(0, LIST);
             return self.stay(State::Saying);
         }

@@ -25,7 +25,7 @@ pub struct Scan {
 /// End of a value in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueEnd {
-    /// The value does not end in this text.
+    /// The text ends before the value does.
     Open,
     /// The value ends after this many bytes.
     At(usize),

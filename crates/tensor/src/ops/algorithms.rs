@@ -244,7 +244,7 @@ impl<J: Job> Table<J> {
     /// Runs the request with the chosen row.
     ///
     /// # Errors
-    /// Those of [`Table::choose`], and of launches.
+    /// Errors of [`Table::choose`], and of launches.
     pub fn run(&'static self, request: &J::Request<'_>) -> Result<J::Output> {
         let (row, plan) = self.choose(request)?;
         match (row.run)(request, &plan) {

@@ -8,7 +8,7 @@ use super::route::{KERNEL, check_router, chosen, groups, launch};
 /// `p_e`. Without rows it is 0.
 ///
 /// # Errors
-/// Those of [`route`](super::route::route()).
+/// Errors of [`route`](super::route::route()).
 pub fn balance_loss(logits: &Tensor, k: usize) -> Result<Tensor> {
     check_router("balance_loss", logits, k)?;
     BalanceLoss { k }.apply([logits])

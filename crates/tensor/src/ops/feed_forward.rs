@@ -22,7 +22,7 @@ pub fn linear_add(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> R
 /// Computes `residual + x w` `(.., N)`: residual `(.., N)`, x `(.., K)`, w `(K, N)`.
 ///
 /// # Errors
-/// Those of [`linear_add`].
+/// Errors of [`linear_add`].
 pub fn linear_residual(residual: &Tensor, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     LinearResidual.apply([residual, x, w])
 }
@@ -41,7 +41,7 @@ pub fn feed_forward(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -
 /// Computes the same, but the backward recomputes the GELU's result from its input. This saves a tensor (R, H), and the bits are the same.
 ///
 /// # Errors
-/// Those of [`feed_forward`].
+/// Errors of [`feed_forward`].
 pub fn feed_forward_again(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -> Result<Tensor> {
     FeedForward { recompute: true }.apply([residual, x, w1, b1, w2, b2])
 }

@@ -62,7 +62,7 @@ pub fn fused_linear(x: &Tensor, w: &Tensor, around: FusedOps<'_>) -> Result<Tens
 /// dense copy of the weights. With [`Activations::Int8`](crate::quant::Activations) the input of the product is rounded to bytes. No gradients.
 ///
 /// # Errors
-/// Those of [`fused_linear`].
+/// Errors of [`fused_linear`].
 pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: FusedOps<'_>) -> Result<Tensor> {
     if let (true, Some(norm)) = (w.in_planes(), around.norm) {
         return fused_linear_of_blocks(&norm.apply(x)?, w, FusedOps { norm: None, ..around });
@@ -83,7 +83,7 @@ pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: FusedOps<'_>) -> R
 /// separately.
 ///
 /// # Errors
-/// Those of [`fused_linear`]; `Shape` without a matrix.
+/// Errors of [`fused_linear`]; `Shape` without a matrix.
 pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
     let mut y = side_by_side(x, parts, FusedOps { activation: None, residual: None, ..around })?;
     if let Some((gate, by_gate)) = around.activation {

@@ -38,7 +38,7 @@ pub fn mse_loss(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Ten
 /// Computes `|x - target|`.
 ///
 /// # Errors
-/// Those of [`mse_loss`].
+/// Errors of [`mse_loss`].
 pub fn l1_loss(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("l1_loss", x, target)?;
     reduced(&x.sub(target)?.abs()?, reduction)
@@ -47,7 +47,7 @@ pub fn l1_loss(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tens
 /// Computes half the square of `x - target` up to `delta`, and a line of the same slope beyond (Huber 1964).
 ///
 /// # Errors
-/// Those of [`mse_loss`].
+/// Errors of [`mse_loss`].
 pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f32, reduction: Reduction) -> Result<Tensor> {
     same_shape("huber_loss", x, target)?;
     let d = x.sub(target)?;
@@ -60,7 +60,7 @@ pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f32, reduction: Reduction)
 /// digits at both ends.
 ///
 /// # Errors
-/// Those of [`mse_loss`].
+/// Errors of [`mse_loss`].
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("bce_with_logits", x, target)?;
     let (one, other) = (x.neg()?.softplus()?.mul(target)?, x.softplus()?.mul(&target.rsub_scalar(1.0)?)?);
@@ -71,7 +71,7 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
 /// The mean is over all elements.
 ///
 /// # Errors
-/// Those of [`mse_loss`].
+/// Errors of [`mse_loss`].
 pub fn kl_div(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("kl_div", x, target)?;
     // The logarithm of 0 must never be multiplied by 0.

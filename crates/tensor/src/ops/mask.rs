@@ -54,16 +54,16 @@ impl Op<3> for Where {
             }),
             compare(
                 "eq",
-                "Mask of `a == b`: bool, set where it holds. Two integers are compared exactly, an integer with a float as f32.",
+                "Returns a bool mask that is true where `a == b`. Two integers are compared exactly, an integer with a float as f32.",
             )
             .run(|a| a.inputs().and_then(|[a, b]| a.eq(b))),
-            compare("lt", "Mask of `a < b`: bool, set where it holds.")
+            compare("lt", "Returns a bool mask that is true where `a < b`.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.lt(b))),
-            compare("le", "Mask of `a <= b`: bool, set where it holds.")
+            compare("le", "Returns a bool mask that is true where `a <= b`.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.le(b))),
-            compare("gt", "Mask of `a > b`: bool, set where it holds.")
+            compare("gt", "Returns a bool mask that is true where `a > b`.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.gt(b))),
-            compare("ge", "Mask of `a >= b`: bool, set where it holds.")
+            compare("ge", "Returns a bool mask that is true where `a >= b`.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.ge(b))),
             Call::new("tril", "The lower triangle of the last two axes: 0 where `column > row + diagonal`.")
                 .inputs(&["x"])

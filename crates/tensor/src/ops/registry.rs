@@ -40,7 +40,7 @@ pub fn find(name: &str) -> Result<&'static Call> {
 /// Calls an operation by name: [`Call::invoke`].
 ///
 /// # Errors
-/// Those of [`find`] and [`Call::invoke`].
+/// Errors of [`find`] and [`Call::invoke`].
 pub fn call(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]) -> Result<Vec<Tensor>> {
     find(name)?.invoke(inputs, attributes)
 }

@@ -16,7 +16,7 @@ use netcl_device::Settings;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Variable set in the computing processes: the file for the fingerprints.
+/// Environment variable of the child processes: the file that they write fingerprints to.
 const RESULTS: &str = "THREADS_RESULTS";
 
 fn random(device: &Device, shape: &[usize], seed: u64) -> Tensor {

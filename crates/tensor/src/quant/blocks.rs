@@ -62,7 +62,9 @@ impl std::str::FromStr for Activations {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-        found.ok_or_else(|| Error::unsupported(format!("no activations {name:?}; expected float or int8")))
+        found.ok_or_else(|| {
+            Error::unsupported(format!("unknown type of activations {name:?}; expected float or int8"))
+        })
     }
 }
 

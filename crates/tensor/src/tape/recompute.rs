@@ -56,7 +56,7 @@ pub fn checkpoint_all<const M: usize>(
 
 impl Tensor {
     /// Returns the same tensor, for which the tape keeps only the recomputation. `again` computes its elements from those of `sources`, off
-    /// the tape. If nothing is recorded, the tensor is unchanged. If a source is overwritten before the recomputation, it is an error.
+    /// the tape. If nothing is recorded, the tensor is unchanged. If a source is overwritten before the recomputation, the backward fails.
     #[must_use]
     pub fn recomputed_by<const N: usize>(
         &self,

@@ -106,7 +106,7 @@ impl TrainConfig {
     /// model.
     ///
     /// # Errors
-    /// Those of [`TrainConfig::resolve`].
+    /// Errors of [`TrainConfig::resolve`].
     pub fn resolve_on(file: Option<&Path>, flags: &Overlay, simulated: bool) -> Result<Self> {
         let simulated = simulated && file.is_none();
         let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;

@@ -16,7 +16,7 @@ impl TrainConfig {
     /// A `config.toml` that cannot be read, or that was cut short, is replaced by its copy, with a warning.
     ///
     /// # Errors
-    /// Those of [`TrainConfig::resolve`].
+    /// Errors of [`TrainConfig::resolve`].
     pub fn of_run(dir: &Path, flags: &Overlay) -> Result<Self> {
         let path = dir.join("config.toml");
         let Some(damage) = damage(&path) else { return Self::resolve(Some(&path), flags) };

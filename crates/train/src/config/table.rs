@@ -145,7 +145,7 @@ settings! {
         "Text files, folders, globs or token shards (*.bin, *.npy); for presets of images, one folder",
         Setting::new(Data, Added).images(Free).value("PATH").several().unset("the sources and docs in this folder");
     encoding: Option<String> = None,
-        "Encoding of text without a byte order mark that is not UTF-8: latin1, cp1251, shift_jis, …",
+        "Encoding of files that are not UTF-8 and lack a byte order mark: latin1, cp1251, shift_jis, …",
         Setting::new(Data, Fixed).value("NAME");
     as_text: bool = false,
         "Train on record files (JSON Lines, tables) as plain text, including their markup",

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((eval.len(), eval.is_empty(), batches.len(), batches[1].rows), (2, false, 2, 1));
         let x: Vec<_> = batches.iter().flat_map(|b| b.x.clone()).collect();
         assert_eq!(x, (0..48).collect::<Vec<_>>());
-        // 49 tokens have three windows; 48 do not.
+        // 49 tokens are enough for three windows; 48 are not.
         assert_eq!(Eval::new(counting(49), 50, 1, 16, None, 0).unwrap().len(), 3);
         assert_eq!(Eval::new(counting(48), 50, 1, 16, None, 0).unwrap().len(), 2);
         assert_eq!(Eval::new(counting(17), 50, 4, 16, None, 0).unwrap().len(), 1);

@@ -48,7 +48,7 @@ impl Optimizer {
     /// exchange of [`Optimizer::squares`] with the optimizers of the other parts, [`Optimizer::set_squares`], and [`Optimizer::apply_measured`].
     ///
     /// # Errors
-    /// Those of [`Optimizer::new`]; `Shape` for a part of a parameter that is in no group, and without parts.
+    /// Errors of [`Optimizer::new`]; `Shape` for a part of a parameter that is in no group, and without parts.
     pub fn of_parts(
         rule: Arc<dyn Rule>,
         groups: Vec<ParamGroup>,
@@ -77,28 +77,28 @@ impl Optimizer {
     /// Sums the squares of the gradients of its parts.
     ///
     /// # Errors
-    /// Those of [`Optimizer::apply`].
+    /// Errors of [`Optimizer::apply`].
     pub fn measure(&mut self) -> Result<()> {
         self.update.measure()
     }
     /// Waits for that sum and returns it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn squares(&self) -> Result<f64> {
         self.update.squares()
     }
     /// Sets the sum of squares of all gradients of the model.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn set_squares(&mut self, sum: f64) -> Result<()> {
         self.update.set_squares(sum)
     }
     /// Updates like [`Optimizer::apply`], with the norm that was set.
     ///
     /// # Errors
-    /// Those of [`Optimizer::apply`].
+    /// Errors of [`Optimizer::apply`].
     pub fn apply_measured(&mut self) -> Result<()> {
         self.update.apply_measured()
     }
@@ -111,7 +111,7 @@ impl Optimizer {
     /// Returns moments and master weights of the parts that are here.
     ///
     /// # Errors
-    /// Those of views.
+    /// Errors of views.
     pub fn state_parts(&self) -> Result<Vec<StatePart>> {
         let mut all = Vec::new();
         for (i, entry) in self.update.entries().iter().enumerate() {

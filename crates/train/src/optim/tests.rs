@@ -119,7 +119,7 @@ fn weights_that_were_overwritten_are_taken_over() {
 fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
     for dtype in [DType::F16, DType::Bf16] {
         let (all, same) = (params(dtype), params(dtype));
-        // Without clipping, because a changed parameter would change the norm of all.
+        // Clipping is off, because a changed parameter would change the norm of all gradients.
         let plain = |p: &Params| Optimizer::new(Arc::new(ADAMW), ParamGroup::gpt(p.list(), 0.1)).unwrap();
         let (mut optimizer, mut other) = (plain(&all), plain(&same));
         train(&all, &mut optimizer, 2);

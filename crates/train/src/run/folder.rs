@@ -59,7 +59,7 @@ pub trait RunSettings {
     /// Returns the content of `config.toml`.
     ///
     /// # Errors
-    /// Those of writing TOML.
+    /// Errors of writing TOML.
     fn to_toml(&self) -> Result<String>;
     /// Returns the number of newest checkpoints to keep.
     fn keep(&self) -> usize;

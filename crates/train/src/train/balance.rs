@@ -49,7 +49,7 @@ impl Balance {
     /// ranks call it.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn meet(&mut self, device: &Device, of_stages: &[RankStage], row: (u64, SpeedUnit)) -> Result<()> {
         let c = device.capabilities();
         let unlike = |own: &str| {
@@ -99,7 +99,7 @@ impl Balance {
     /// Gives all ranks of `among` the first one's values, if some devices are unlike.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Errors of the group and the device.
     pub fn take_first(&self, among: &Group, mut tensors: impl Iterator<Item = Tensor>) -> Result<()> {
         if !self.unlike || among.size() < 2 {
             return Ok(());
@@ -131,7 +131,7 @@ impl Balance {
     /// Divides the batch. All ranks call it, before the first step.
     ///
     /// # Errors
-    /// Those of [`Shares::check`].
+    /// Errors of [`Shares::check`].
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
         self.division.divide(shares)
     }
@@ -167,7 +167,7 @@ impl Balance {
     /// Does the same for a step that each rank has prepared but not started; `prepared` reports a lack of memory.
     ///
     /// # Errors
-    /// Those of [`Balance::make_room`].
+    /// Errors of [`Balance::make_room`].
     pub fn make_room_for_step(&mut self, prepared: Result<()>) -> Result<Option<()>> {
         if prepared.as_ref().is_err_and(|e| e.kind() == ErrorKind::Memory) {
             self.division.has_no_room_for(self.rows().len());
@@ -197,7 +197,7 @@ impl Balance {
     /// ranks call it.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn exchange(&mut self, loss: f32, waited: Duration, asked: [bool; 2]) -> Result<f32> {
         let rows = self.rows().len();
         self.told.exchange(&self.group, loss, (rows, waited), asked)

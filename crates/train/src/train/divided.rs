@@ -152,10 +152,10 @@ impl Divided {
         self.marks.iter().collect()
     }
 
-    /// Handles mark `i` of a pass, which was written.
+    /// Must be called after the pass has written mark `i`. Waits for a free slot before copies, and starts the exchange after them.
     ///
     /// # Errors
-    /// Those of the exchange and the device.
+    /// Errors of the exchange and the device.
     pub fn reached(&self, i: usize) -> Result<()> {
         let mut state = self.state();
         if i < state.pass.done {
@@ -173,7 +173,7 @@ impl Divided {
     /// Makes all later commands of the device's queue run after all sums.
     ///
     /// # Errors
-    /// Those of the exchange and the device.
+    /// Errors of the exchange and the device.
     pub fn finish(&self) -> Result<()> {
         self.state().finish_until(|_| false)
     }
@@ -181,7 +181,7 @@ impl Divided {
     /// Makes this rank's sums the gradients of the parameters that it updates.
     ///
     /// # Errors
-    /// Those of views; `Internal` before [`Divided::start`].
+    /// Errors of views; `Internal` before [`Divided::start`].
     pub fn attach(&self, shards: &Shards) -> Result<()> {
         let state = self.state();
         let sums = state.shard.as_ref().ok_or_else(|| Error::internal("gradients without memory"))?;

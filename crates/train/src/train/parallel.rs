@@ -127,7 +127,7 @@ impl Parallel {
     /// Copies the first stage's values to the last stage's copy of a tied embedding.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Errors of the group and the device.
     pub fn copy_tied(&self, model: &dyn Model) -> Result<()> {
         let table = decoder_of(model).and_then(Decoder::tied_table);
         match self.pipe.as_ref().zip(table) {
@@ -139,7 +139,7 @@ impl Parallel {
     /// Gives all ranks with the same parameters the first one's values, if several kinds of devices or drivers update them and may round differently.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Errors of the group and the device.
     pub fn take_first(&self, tensors: impl Iterator<Item = Tensor>) -> Result<()> {
         self.balance.take_first(&self.replicas, tensors)
     }
@@ -227,7 +227,7 @@ impl Parallel {
     /// Returns the sum of all ranks' values; 0 if one of them is 0.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn total_of(&self, own: f64) -> Result<f64> {
         let all = self.group.all_gather(&[own])?;
         Ok(if all.contains(&0.0) { 0.0 } else { all.iter().sum() })
@@ -236,7 +236,7 @@ impl Parallel {
     /// Starts the reduction of a gradient buffer, which is complete once `ready` has come, concurrently with the device's work.
     ///
     /// # Errors
-    /// Those of the group and the device, when the first reduction is prepared.
+    /// Errors of the group and the device, when the first reduction is prepared.
     pub fn begin_reduction(&mut self, bucket: &Tensor, ready: Event) -> Result<()> {
         self.reducer(bucket.device())?.sum(bucket.clone(), ready)
     }
@@ -244,7 +244,7 @@ impl Parallel {
     /// Starts to collect which rows of the tied table `table` any rank's tokens of this step use.
     ///
     /// # Errors
-    /// Those of [`Parallel::begin_reduction`].
+    /// Errors of [`Parallel::begin_reduction`].
     pub fn begin_rows(&mut self, table: &Tensor) -> Result<()> {
         let Some(own) = self.rows.as_ref().map(|rows| rows.bits().to_vec()) else { return Ok(()) };
         self.rows_of_all = Some(self.reducer(table.device())?.rows(own)?);
@@ -269,7 +269,7 @@ impl Parallel {
     /// Does the same if this rank needs only the sums of its part; `bounds` are those of all ranks' parts.
     ///
     /// # Errors
-    /// Those of [`Parallel::begin_reduction`].
+    /// Errors of [`Parallel::begin_reduction`].
     pub fn begin_scatter(&mut self, bucket: &Tensor, bounds: &Arc<Vec<usize>>, ready: Event) -> Result<()> {
         self.reducer(bucket.device())?.scatter(bucket.clone(), bounds.clone(), ready)
     }
@@ -278,7 +278,7 @@ impl Parallel {
     /// others. Until all have arrived, only the same thread may exchange anything else.
     ///
     /// # Errors
-    /// Those of [`Parallel::begin_reduction`].
+    /// Errors of [`Parallel::begin_reduction`].
     pub fn begin_gather(
         &mut self,
         device: &Device,
@@ -291,7 +291,7 @@ impl Parallel {
     /// Returns the sum of all ranks' values, in the order of ranks, with the same bits on each.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn sum_of(&self, own: f64) -> Result<f64> {
         Ok(self.group.all_gather(&[own])?.iter().sum())
     }
@@ -306,7 +306,7 @@ impl Parallel {
     /// the table's gradient.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Errors of the group and the device.
     pub fn finish_reductions(
         &mut self,
         loss: &Tensor,
@@ -338,7 +338,7 @@ impl Parallel {
     /// Returns the thread that exchanges concurrently with the device's queue.
     ///
     /// # Errors
-    /// Those of [`Parallel::begin_reduction`].
+    /// Errors of [`Parallel::begin_reduction`].
     pub fn reducer(&mut self, device: &Device) -> Result<&Arc<Reducer>> {
         match &mut self.reducer {
             Some(reducer) => Ok(reducer),
@@ -359,7 +359,7 @@ impl Parallel {
     /// Returns the score of all ranks' parts.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn total(&self, own: &Score) -> Result<Score> {
         let numbers = [own.nll.to_bits(), own.tokens, own.windows, own.bytes.unwrap_or(0)];
         let all = self.group.all_gather(&numbers)?;

@@ -131,7 +131,7 @@ impl RankStats {
     /// the whole loss.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn exchange(
         &mut self,
         group: &Group,

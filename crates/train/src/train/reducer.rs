@@ -65,7 +65,7 @@ impl Reducer {
     /// Starts the thread. All ranks call this, each with its device.
     ///
     /// # Errors
-    /// Those of the group and the device; `Device` if the system cannot start a thread.
+    /// Errors of the group and the device; `Device` if the system cannot start a thread.
     pub fn start(group: &Group, device: &Device) -> Result<Self> {
         let relay = Relay::new(group, device, RelaySettings::default())?;
         let (jobs, todo) = channel();
@@ -100,7 +100,7 @@ impl Reducer {
     /// an error.
     ///
     /// # Errors
-    /// Those of [`Reducer::sum`].
+    /// Errors of [`Reducer::sum`].
     pub fn scatter(&self, x: Tensor, bounds: Arc<Vec<usize>>, ready: Event) -> Result<()> {
         self.give(Job::Scatter { x, bounds, ready })
     }
@@ -108,7 +108,7 @@ impl Reducer {
     /// Receives all ranks' values of this rank's part of `x`, like [`Relay::collect_parts`], once `ready` has come.
     ///
     /// # Errors
-    /// Those of [`Reducer::sum`].
+    /// Errors of [`Reducer::sum`].
     pub fn collect(
         &self,
         x: Tensor,
@@ -125,7 +125,7 @@ impl Reducer {
     /// error.
     ///
     /// # Errors
-    /// Those of [`Reducer::sum`].
+    /// Errors of [`Reducer::sum`].
     pub fn gather(&self, parts: Arc<Vec<Vec<Span>>>, ready: Event) -> Result<Receiver<Result<Arrived>>> {
         let (reply, arriving) = channel();
         self.give(Job::Gather { parts, ready, reply })?;
@@ -136,7 +136,7 @@ impl Reducer {
     /// error.
     ///
     /// # Errors
-    /// Those of [`Reducer::sum`].
+    /// Errors of [`Reducer::sum`].
     pub fn join_so_far(&self) -> Result<()> {
         self.give(Job::JoinSoFar)
     }
@@ -146,7 +146,7 @@ impl Reducer {
     /// point.
     ///
     /// # Errors
-    /// Those of [`Relay::all_reduce_in_order`].
+    /// Errors of [`Relay::all_reduce_in_order`].
     pub fn exchange(&self, x: Tensor) -> Result<Duration> {
         let (reply, answer) = channel();
         self.give(Job::Exchange { x, reply })?;
@@ -175,7 +175,7 @@ impl RowsOfAll {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn wait(&self) -> Result<Vec<u32>> {
         self.0.recv().unwrap_or_else(|_| Err(ended()))
     }

@@ -107,7 +107,7 @@ impl Division {
     /// Divides the batch.
     ///
     /// # Errors
-    /// Those of [`Shares::check`].
+    /// Errors of [`Shares::check`].
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
         shares.check(self.parts.len())?;
         self.by_speed = *shares == Shares::BySpeed;

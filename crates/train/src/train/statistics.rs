@@ -43,7 +43,7 @@ impl Statistics {
     /// Creates it for ranks with these shares of the images.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn new(reducer: &Arc<Reducer>, device: &Device, rank: usize, shares: &[f64]) -> Result<Self> {
         Ok(Self {
             reducer: reducer.clone(),
@@ -58,7 +58,7 @@ impl Statistics {
     /// Returns the same buffers for ranks whose shares have changed.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn with_shares(&self, shares: &[f64]) -> Result<Self> {
         let new = Self::new(&self.reducer, &self.device, self.place.0, shares)?;
         new.calls().buffers.clone_from(&self.calls().buffers);
@@ -101,7 +101,7 @@ impl Statistics {
     /// Sums the values that a captured pass has written for call `i`.
     ///
     /// # Errors
-    /// Those of the ranks and the device.
+    /// Errors of the ranks and the device.
     pub fn exchange(&self, i: usize) -> Result<()> {
         let buffer = self.calls().buffers.get(i).cloned();
         buffer.map_or(Ok(()), |x| self.summed(x))

@@ -214,7 +214,7 @@ impl Stepper {
     /// not replayed makes all these calls before it begins. See [`Between`].
     ///
     /// # Errors
-    /// Those of [`Stepper::run`]; those of the calls.
+    /// Errors of [`Stepper::run`]; those of the calls.
     pub fn run_between(
         &mut self,
         mut step: impl FnMut() -> Result<Tensor>,

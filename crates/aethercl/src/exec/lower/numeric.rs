@@ -60,7 +60,7 @@ fn unary_float(b: Builtin) -> Option<(Option<Unary32>, Option<Unary64>, Math1)> 
     })
 }
 
-/// Functions of two floats. `pown`, `rootn` and `ldexp` have an integer on the right.
+/// Returns the operations of a function of two floats, for f32 and f64. The second argument of `pown`, `rootn` and `ldexp` is an integer.
 fn binary_float(b: Builtin) -> Option<(Binary32, Binary64)> {
     use Builtin::*;
     Some(match b {

@@ -1,4 +1,4 @@
-/* One name can hold pointers to one space only, but helpers exist for each. */
+/* A pointer parameter belongs to one address space, so each space needs its own helper. */
 int first_global(global const int *p) { return p[0]; }
 int first_local(local const int *p) { return p[0]; }
 int first_constant(constant int *p) { return p[0]; }

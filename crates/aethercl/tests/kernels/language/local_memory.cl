@@ -1,4 +1,4 @@
-/* Each group has its own; a barrier makes what one item wrote visible to the others. */
+/* Each group has separate local memory; a barrier makes the writes of an item visible to the others. */
 kernel void local_memory(global const int *in, global int *out, local int *given) {
   local int own[4];
   int l = get_local_id(0);

@@ -1,4 +1,4 @@
-/* Offsets follow alignment; packed has none; a three-lane vector takes the room of four. */
+/* Offsets follow alignment; packed has none; a three-lane vector takes the space of four. */
 struct mixed { char a; double b; char c; float3 d; short e; };
 struct __attribute__((packed)) tight { char a; double b; short c; };
 struct __attribute__((aligned(32))) wide { int a; };

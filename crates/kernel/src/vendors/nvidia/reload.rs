@@ -12,8 +12,8 @@ use crate::kernel::Reload;
 pub static SM90A: Reload =
     Reload { name: "sm_90a", options: "-cl-nv-verbose", code: include_str!("reload.rs"), patch, complaint };
 
-/// Maximum registers per work-item. The limit is the 65536 registers of a multiprocessor divided by the group size; none of our kernels gains from
-/// more than this.
+/// Maximum registers per work-item. The limit is the 65536 registers of a multiprocessor divided by the group size; more
+/// than this does not make any of netcl's kernels faster.
 const MAX_REGISTERS: usize = 168;
 
 /// Returns the PTX with active `//@` instructions, for `sm_90a`, and with a register limit that lets the whole group start. `setmaxnreg` moves

@@ -37,8 +37,9 @@ struct Estimate {
     summed: f64,
 }
 
-/// Roundings are independent, so their errors add like squares. The unit is the distance from a value to the next. One rounding is off by at most
-/// half a unit, with a standard deviation of a fifth. Up to 36 roundings never exceed this bound, and more do not by chance.
+/// Maximum error of rounding, in units of the distance between adjacent values of the type. Rounding errors are independent, so their squares add
+/// up. One rounding is off by at most half a unit, with a standard deviation of a fifth. Up to 36 roundings never exceed this bound, and more do
+/// not by chance.
 const ROUNDINGS: f64 = 3.0;
 /// Maximum error of a sum in f32, relative to its terms' sizes.
 const SUMS: f64 = 8.0 * f32::EPSILON as f64;

@@ -138,7 +138,7 @@ fn a_long_text_ends_although_short_ones_come_all_the_time() {
     assert!(others > 8, "{others}");
 }
 
-/// Long sequences arrive and end at any time, with few pages: no page is lost, and every completed sequence is the same as alone.
+/// Long sequences arrive and end at any time, with few pages: no page is lost, and every completed sequence is the same as if it ran alone.
 #[test]
 fn schedules_with_pauses_lose_no_page_and_change_no_text() {
     let decoder = llama(&quickly_built().unwrap());

@@ -143,7 +143,7 @@ impl<'a> Engine<'a> {
         let id = plan.texts[0].0;
         let Some(text) = self.active.iter().find(|text| text.id == id) else { return Ok(None) };
         let end = text.cached + plan.steps;
-        // One more for a copy of a shared page.
+        // One more page, because a shared page may have to be copied.
         let lacks = text.lacks(end, self.pages.size()) + 1 > self.pages.available();
         if text.rules.is_none() || lacks || !self.active.iter().all(sampled) {
             return Ok(None);

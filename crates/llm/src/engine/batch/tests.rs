@@ -115,7 +115,7 @@ pub(super) fn run(engine: &mut Engine<'_>) -> RequestResults {
     heard
 }
 
-/// Checks that every job is the same as alone, and returns its usage.
+/// Checks that every job is the same as if it ran alone, and returns its usage.
 pub(super) fn as_alone(decoder: &Decoder, engine: &mut Engine<'_>, jobs: &[Job]) -> Vec<Usage> {
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
     let heard = run(engine);
@@ -246,7 +246,7 @@ fn texts_of_equal_state_share_each_step() {
     assert_eq!(steps, [20; 4]);
 }
 
-/// If a step of one sequence takes far less time than one of several, sequences take turns, and are the same as alone.
+/// If a step of one sequence takes far less time than one of several, they take turns, and each is the same as if it ran alone.
 #[test]
 fn texts_take_turns_where_that_is_faster() {
     let decoder = llama(&quickly_built().unwrap());
@@ -416,8 +416,8 @@ fn proposed_tokens_change_no_text() {
     assert!(refused.err().unwrap().message().contains("a vocabulary of 30 tokens, the model one of 31"));
 }
 
-/// Requests arrive and end at any time, with few pages. No page is lost, every completed sequence is the same as alone, and a canceled one is the
-/// same up to its end.
+/// Requests arrive and end at any time, with few pages. No page is lost, every completed sequence is the same as if it ran alone, and a canceled
+/// one is the same up to its end.
 #[test]
 fn a_thousand_schedules_lose_no_page_and_change_no_text() {
     schedules(&decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1), 1000, 10);

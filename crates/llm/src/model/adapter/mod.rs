@@ -176,7 +176,9 @@ impl Adapter {
                     ))));
                 }
                 (None, None) if entry.shift.is_some() => {
-                    return Err(place(Error::format(format!("{name}: a bias of B without A and B"))));
+                    return Err(place(Error::format(format!(
+                        "{name}: has a bias of the matrix B, but not the matrices A and B"
+                    ))));
                 }
                 _ => {}
             }

@@ -39,7 +39,7 @@ __kernel void keep(__global const T *restrict x, __global T *values, __global co
   const ulong row = i / n;
   const uint text = (uint)(row / TOKENS), t = (uint)(row % TOKENS);
   const uint p = position[position_off + (EACH ? text : 0)] + t;
-  /* A later new token uses the slot. */
+  /* A later token of this step overwrites the slot. */
   if (t + KEPT < TOKENS && (p + KEPT) / PAGE == p / PAGE) return;
   if (p / PAGE < m) ST(values, values_off + PLACE_OF(p) * n + i % n, LD(x, i));
 }

@@ -76,7 +76,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) 
 /// Returns every algorithm for [`attention`] and for its gradients, with its estimate or the reason why it does not apply. Nothing runs.
 ///
 /// # Errors
-/// Those of [`attention`].
+/// Errors of [`attention`].
 pub fn explain(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<[Vec<Row>; 2]> {
     let op = Attention::checked([q, k, v], options)?;
     let mut rows = [Vec::new(), Vec::new()];
@@ -95,7 +95,7 @@ pub fn explain(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) ->
 /// which [`attention_gradients_by`] needs.
 ///
 /// # Errors
-/// Those of [`attention`]; `Unsupported` if the algorithm does not apply.
+/// Errors of [`attention`]; `Unsupported` if the algorithm does not apply.
 pub fn attention_by(
     q: &Tensor,
     k: &Tensor,
@@ -111,7 +111,7 @@ pub fn attention_by(
 /// algorithm, and the gradient of its first result.
 ///
 /// # Errors
-/// Those of [`attention`]; `Shape` if `dy` has a different shape than the result; `Unsupported` if the algorithm does not apply.
+/// Errors of [`attention`]; `Shape` if `dy` has a different shape than the result; `Unsupported` if the algorithm does not apply.
 pub fn attention_gradients_by(
     [q, k, v]: [&Tensor; 3],
     results: &(Tensor, Tensor),

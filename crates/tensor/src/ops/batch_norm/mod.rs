@@ -91,7 +91,7 @@ impl Activation {
 /// Computes [`batch_norm`] followed by an activation in the same passes over memory, forward and backward.
 ///
 /// # Errors
-/// Those of [`batch_norm`].
+/// Errors of [`batch_norm`].
 pub fn batch_norm_activated(
     x: &Tensor,
     gamma: &Tensor,
@@ -118,7 +118,7 @@ impl Running {
     /// tape.
     ///
     /// # Errors
-    /// Those of launches.
+    /// Errors of launches.
     pub fn update(&self, mean: &Tensor, variance: &Tensor, count: usize, momentum: f32) -> Result<()> {
         let unbiased = count as f32 / count.saturating_sub(1).max(1) as f32;
         crate::tape::no_grad(|| {
@@ -132,7 +132,7 @@ impl Running {
 /// Computes [`batch_norm`] with given means and variances, f32 `(C)`, for inference.
 ///
 /// # Errors
-/// Those of [`batch_norm`].
+/// Errors of [`batch_norm`].
 pub fn batch_norm_inference(
     x: &Tensor,
     gamma: &Tensor,
@@ -184,7 +184,7 @@ pub fn group_norm(x: &Tensor, groups: usize, gamma: &Tensor, beta: &Tensor, eps:
 /// and variance, times gamma `(C)` plus beta `(C)`.
 ///
 /// # Errors
-/// Those of [`group_norm`].
+/// Errors of [`group_norm`].
 pub fn instance_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
     check_channels("instance_norm", x, &[("gamma", gamma), ("beta", beta)])?;
     group_norm(x, x.dims()[1].max(1), gamma, beta, eps)
@@ -256,7 +256,7 @@ struct Parts {
     block: usize,
 }
 
-/// Elements of a block on CPUs.
+/// Number of elements per block on CPUs.
 const BLOCK: usize = 4096;
 
 impl Parts {
@@ -448,7 +448,7 @@ impl MultiOp<3, 3> for BatchNorm {
             batch_norm_activated(x, gamma, beta, a.get("eps")?, activation).map(Into::into)
         });
         let doc =
-            "Batch normalization by given means and variances `(C)` of the channels, f32, for inference.";
+            "Batch normalization with given means and variances `(C)` of the channels, f32, for inference.";
         let call = Call::new("batch_norm_inference", doc);
         let call = call.inputs(&["x", "gamma", "beta", "mean", "variance"]).default("eps", 1e-5);
         let inference = call.run(|a| {

@@ -306,7 +306,7 @@ impl<'a> Args<'a> {
     /// Returns the value of an attribute that may have none.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// Errors of [`get`](Self::get).
     pub fn find<T: FromValue>(&self, name: &str) -> Result<Option<T>> {
         let at = self.call.attributes.iter().position(|a| a.name == name);
         let value = at.and_then(|at| self.values.get(at));
@@ -327,7 +327,7 @@ impl<'a> Args<'a> {
     /// Returns one or two integers for the axes of an image; a single number applies to both.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); `Format` if there are not one or two integers.
+    /// Errors of [`get`](Self::get); `Format` if there are not one or two integers.
     pub fn pair(&self, name: &str) -> Result<[usize; 2]> {
         let given: Vec<usize> = self.get(name)?;
         match given[..] {
@@ -342,7 +342,7 @@ impl<'a> Args<'a> {
     /// Returns the attributes `seed` and `offset` as a generator.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// Errors of [`get`](Self::get).
     pub fn generator(&self) -> Result<crate::Generator> {
         let bits = |name: &str| self.get::<i64>(name).map(i64::cast_unsigned);
         Ok(crate::Generator { seed: bits("seed")?, offset: bits("offset")? })

@@ -103,7 +103,7 @@ impl Texts {
     /// [`choose`](Self::choose) increments the first `places` of them.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); `Shape` for more positions than texts.
+    /// Errors of [`new`](Self::new); `Shape` for more positions than texts.
     pub fn ragged(device: &Device, texts: usize, rounds: usize, places: usize) -> Result<Self> {
         Self::with_places(device, texts, rounds, places)
     }
@@ -130,14 +130,14 @@ impl Texts {
     /// Returns the input tokens of the next step, u32 (B).
     ///
     /// # Errors
-    /// Those of views.
+    /// Errors of views.
     pub fn tokens(&self) -> Result<Tensor> {
         self.state.slice(0, 0..self.texts)
     }
     /// Returns the positions of the input tokens, u32 (P).
     ///
     /// # Errors
-    /// Those of [`tokens`](Self::tokens).
+    /// Errors of [`tokens`](Self::tokens).
     pub fn position(&self) -> Result<Tensor> {
         self.state.slice(0, self.texts..self.texts + self.places)
     }
@@ -171,7 +171,7 @@ impl Texts {
     /// Returns the input tokens (B) and positions (P) of the next step. Waits for the device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn inputs(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let mut tokens = self.state.slice(0, 0..self.texts + self.places)?.to_u32()?;
         let positions = tokens.split_off(self.texts);
@@ -181,7 +181,7 @@ impl Texts {
     /// Sets the number of sampled tokens of each text, which selects the slot in the ring buffer and the random word of the next one.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn set_count(&self, count: u32) -> Result<()> {
         let first = self.texts + self.places;
         let counts = self.state.slice(0, first..first + self.texts)?;
@@ -217,7 +217,7 @@ impl Texts {
     /// Returns the sampled tokens (rows, B) from number `count` on. Waits for `event` only, not for later commands.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn made_after(
         &self,
         event: &netcl_device::driver::Event,

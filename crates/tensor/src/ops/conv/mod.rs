@@ -31,7 +31,7 @@ pub fn conv2d(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, options: Conv2dOpti
 /// Computes x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`: [`conv2d`] of images with one row.
 ///
 /// # Errors
-/// Those of [`conv2d`].
+/// Errors of [`conv2d`].
 pub fn conv1d(
     x: &Tensor,
     w: &Tensor,
@@ -49,7 +49,7 @@ pub fn conv1d(
 /// Returns every algorithm for `conv2d(x, w)` with its estimate, or the reason why it does not apply. Nothing runs.
 ///
 /// # Errors
-/// Those of [`conv2d`].
+/// Errors of [`conv2d`].
 pub fn explain(x: &Tensor, w: &Tensor, options: Conv2dOptions) -> Result<Vec<super::Row>> {
     let g = Conv2d { options, bias: false }.geometry("conv2d", x, w, None)?;
     compute::request(&g, x, w, |request| CONV.explain(request))

@@ -89,7 +89,7 @@ static inline uint4 gradient(uint4 v, float top, float factor, float even) {
 JOIN(join_max, fmax)
 JOIN(join_sum, PLUS)
 
-/* Vectors of this item. Only for the last j does it depend on the item whether the row has the vector, which the compiler does not know. */
+/* Vectors of this item. Only the vector of the last j may be missing, depending on the item. The compiler does not know this. */
 #define EACH_IN_REGISTERS _Pragma("unroll") for (uint j = 0; j < IN_REGISTERS; j++)
 #define EACH_KEPT _Pragma("unroll") for (uint j = IN_REGISTERS; j < IN_REGISTERS + KEPT; j++)
 #define KEPT_AT(j) kept[((j) - IN_REGISTERS) * WG + l]

@@ -52,7 +52,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     , __global int *tickets
 #endif
 ) {
-  /* The rows' queries, then the new keys; with Q8 then the new values. */
+  /* Queries of the rows, followed by the new keys and, with Q8, the new values. */
   __local float heads[(ROWS + (1 + Q8) * T_LEN) * DQ] __attribute__((aligned(16)));
   __local float probs[ROWS * WG];
   __local Part red[WG];

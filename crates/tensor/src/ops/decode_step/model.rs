@@ -410,9 +410,9 @@ impl<'a> Model<'a> {
             () if self.parallel && (first.norms.is_none() || first.post_norms.is_some()) => {
                 Err("parallel parts without norms before them, or with norms after them")
             }
-            () if !self.angles.iter().all(angles) => Err("sets of rotations of different sizes"),
+            () if !self.angles.iter().all(angles) => Err("sets of rotary angles of different sizes"),
             () if self.layers.iter().any(|l| l.rotary.is_some_and(|set| set >= self.angles.len())) => {
-                Err("a layer with an invalid set of rotations")
+                Err("a layer whose set of rotary angles does not exist")
             }
             () if self.layers.iter().any(|layer| {
                 layer.qkv.rows.len() > PARTS

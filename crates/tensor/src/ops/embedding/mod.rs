@@ -144,8 +144,8 @@ fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run().map(|()| dtable)
 }
 
-/// Minimum positions per block, and maximum blocks. The rank of a position within a block is found by comparison with all earlier ones. Each block
-/// has a counter for every row of the table.
+/// Minimum number of positions per block, and maximum number of blocks. The rank of a position within its block is found by comparison with all
+/// earlier positions of the block. Each block has a counter for every row of the table.
 const BLOCK: usize = 512;
 const BLOCKS: usize = 64;
 

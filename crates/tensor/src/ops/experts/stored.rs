@@ -20,7 +20,7 @@ pub enum ExpertMap<'a> {
 /// and down maps `(E, C, H)`.
 ///
 /// # Errors
-/// Those of [`experts()`](super::experts()).
+/// Errors of [`experts()`](super::experts()).
 pub fn experts_of_blocks(
     x: &Tensor,
     ids: &Tensor,

@@ -4,7 +4,7 @@
  * gated_bwd   x, dy (rows, N) T → dx (rows, 2N) T: dg = act'(g) * u * dy, du = act(g) * dy
  * ACT         the activation: 0 SiLU (SwiGLU), 1 GELU by its tanh approximation (GeGLU), 2 GELU, 3 ReLU (ReGLU). Arithmetic is f32.
  * Items of dimension 0 process every get_global_size(0)-th vector of a row, those of dimension 1 rows. Elements after the last whole vector of a
- * row are processed one by one. Every element has one owner.
+ * row are processed one by one. One work-item writes each element.
  *
  * Ceiling: bandwidth of a copy, with x (and dy) read and the result written once.
  */

@@ -9,7 +9,7 @@ use netcl_kernel::Launch;
 static KERNEL: Kernel =
     Kernel::new("gather", cl_file!("gather.cl")).tune(&[("WG", &[128])]).tune_cpu(&[("WG", &[1])]);
 
-/// With fewer lines than this, and long lines, a GPU sorts the indices and works on runs of equal ones.
+/// If the lines are long and fewer than this, a GPU sorts the indices and processes runs of equal indices.
 const FEW_LINES: usize = 2048;
 const LONG_LINE: usize = 128;
 

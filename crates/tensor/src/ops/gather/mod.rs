@@ -24,7 +24,7 @@ pub fn gather(x: &Tensor, axis: isize, ids: &Tensor) -> Result<Tensor> {
 /// i32, and source have one shape, with the axes of x, none but `axis` longer. An invalid index adds nothing.
 ///
 /// # Errors
-/// Those of [`gather`]; `Shape` or `DType` if the source does not fit.
+/// Errors of [`gather`]; `Shape` or `DType` if the source does not fit.
 pub fn scatter_add(x: &Tensor, axis: isize, ids: &Tensor, source: &Tensor) -> Result<Tensor> {
     let (axis, ids, source) = scattered("scatter_add", x, axis, ids, source)?;
     ScatterAdd { axis }.apply([x, &ids, &source])
@@ -34,7 +34,7 @@ pub fn scatter_add(x: &Tensor, axis: isize, ids: &Tensor, source: &Tensor) -> Re
 /// Otherwise like [`scatter_add`].
 ///
 /// # Errors
-/// Those of [`scatter_add`].
+/// Errors of [`scatter_add`].
 pub fn scatter(x: &Tensor, axis: isize, ids: &Tensor, source: &Tensor) -> Result<Tensor> {
     let (axis, ids, source) = scattered("scatter", x, axis, ids, source)?;
     Scatter { axis }.apply([x, &ids, &source])

@@ -106,8 +106,8 @@ impl LinearCrossEntropy {
     }
 }
 
-/// Multiple of classes for which rows of 16-bit logits start at multiples of 16 bytes, as fast products require. With fewer classes than
-/// [`MIN_ROWS_FOR_COPY`], a copy of the weight is not worthwhile.
+/// The number of classes is padded to a multiple of this. Rows of 16-bit logits then start at multiples of 16 bytes, as fast products require.
+/// With fewer classes than [`MIN_ROWS_FOR_COPY`], the padded copy of the weight is not worthwhile.
 const ALIGNED_CLASSES: usize = 8;
 const MIN_ROWS_FOR_COPY: usize = 1024;
 

@@ -54,8 +54,8 @@
 #define LDA (BM + 4 * A_ALONG_K)
 #define LDB (BN + 4 * B_ALONG_K)
 
-/* A slice of BK steps by SIDE lines of an operand, read by ITEMS items, V adjacent elements at once: reads per item, and line and step of read
- * i. */
+/* ITEMS work-items read a slice of an operand, BK steps of SIDE lines, V adjacent elements at once. READS is the number of reads per item;
+ * LINE_OF and STEP_OF are the line and the step of read i. */
 #define READS(SIDE, V) ((SIDE) * BK / (V) / ITEMS)
 #define LINE_OF(i, SIDE, V, ALONG_K) ((ALONG_K) ? (item + (i) * ITEMS) / (BK / (V)) : (item + (i) * ITEMS) % ((SIDE) / (V)) * (V))
 #define STEP_OF(i, SIDE, V, ALONG_K) ((ALONG_K) ? (item + (i) * ITEMS) % (BK / (V)) * (V) : (item + (i) * ITEMS) / ((SIDE) / (V)))

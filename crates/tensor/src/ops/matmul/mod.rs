@@ -90,7 +90,7 @@ fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
 /// contiguous.
 ///
 /// # Errors
-/// Those of [`matmul`]; `Shape` if `c` has another shape or is not contiguous.
+/// Errors of [`matmul`]; `Shape` if `c` has another shape or is not contiguous.
 pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> {
     check::one_device("matmul_add", &[a, b, c])?;
     check::same_float("matmul_add", &[("a", a), ("b", b), ("c", c)])?;
@@ -110,7 +110,7 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
 /// Returns every algorithm for `a b` with its estimate, or the reason why it does not apply. Nothing runs.
 ///
 /// # Errors
-/// Those of [`matmul`].
+/// Errors of [`matmul`].
 pub fn explain(a: &Tensor, b: &Tensor) -> Result<Vec<Row>> {
     with_request(a, b, |request| MATMUL.explain(request))
 }
@@ -118,7 +118,7 @@ pub fn explain(a: &Tensor, b: &Tensor) -> Result<Vec<Row>> {
 /// Computes [`matmul`] off the tape by the algorithm with this name.
 ///
 /// # Errors
-/// Those of [`matmul`]; `Unsupported` if the algorithm does not apply.
+/// Errors of [`matmul`]; `Unsupported` if the algorithm does not apply.
 pub fn matmul_by(a: &Tensor, b: &Tensor, name: &str) -> Result<Tensor> {
     with_request(a, b, |request| MATMUL.with(name, request).map(|_| request.c.clone()))?
 }

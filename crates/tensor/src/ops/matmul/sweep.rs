@@ -61,7 +61,7 @@ const STEP: &str = "65536,2304,768,NN,b 65536,768,768,NN,br 65536,3072,768,NN,bg
     65536,768,768,NT, 65536,768,3072,NT, 65536,3072,768,NT,d 768,2304,65536,TN,c 768,768,65536,TN,c 768,3072,65536,TN,c \
     3072,768,65536,TN,c 8192,50304,768,NT, 8192,768,50304,NN, 50304,768,8192,TN,+ 65536,3072,768,NN,b 65536,3072,768,NT,";
 
-/// Returns the microseconds per run of `run` over at least `seconds`, and the card's clock and power during that time.
+/// Returns the microseconds per run of `run` over at least `seconds`, and the GPU's clock and power during that time.
 fn sustained(device: &Device, work: usize, seconds: f64, run: &dyn Fn()) -> (f64, String) {
     let batch = (3e11 / work as f64).ceil().max(1.0) as usize * 4;
     let for_seconds = |limit: f64| {

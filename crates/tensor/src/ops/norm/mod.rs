@@ -25,7 +25,7 @@ const fn rows(name: &'static str) -> Kernel {
         .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
         .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=168" } else { "" })
 }
-/// The forward of the same kernel, which needs fewer registers, for five groups.
+/// Forward pass of the same kernel. It needs fewer registers, so five groups fit on a compute unit.
 static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", cl_file!("norm_rows.cl"))
     .include(&[cl_file!("../include/vector16.cl")])
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=96" } else { "" })

@@ -106,7 +106,7 @@ impl Update {
     /// Does the host's part of [`Update::step`]: writes learning rate and largest norm to the device.
     ///
     /// # Errors
-    /// Those of the upload.
+    /// Errors of the upload.
     pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
         self.max_norm = max_norm;
         self.follow_parameters()?;
@@ -134,7 +134,7 @@ impl Update {
     /// waits for the gradients, so it cannot be captured.
     ///
     /// # Errors
-    /// Those of [`Update::apply`] and of `total`.
+    /// Errors of [`Update::apply`] and of `total`.
     pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
         if !self.measures() {
             return self.apply();
@@ -179,7 +179,7 @@ impl Update {
     /// Writes the sum of squares of all gradients, including those of other devices, for [`Update::apply_measured`].
     ///
     /// # Errors
-    /// Those of the upload.
+    /// Errors of the upload.
     pub fn set_squares(&mut self, sum: f64) -> Result<()> {
         self.total()?.set_f32(&[sum as f32])
     }
@@ -263,7 +263,7 @@ impl Update {
     /// Prepares the state of steps except moments, from gradients of the types of later steps. Changes no parameter.
     ///
     /// # Errors
-    /// Those of [`Update::step`].
+    /// Errors of [`Update::step`].
     pub fn prepare_plan(&mut self) -> Result<()> {
         let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();

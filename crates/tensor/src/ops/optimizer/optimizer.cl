@@ -126,7 +126,7 @@ __kernel void optimizer_norm(__global float *restrict partial, ulong at, __globa
   FV a = (FV)(0.0f), b = (FV)(0.0f);
   ulong i = begin + get_local_id(0) * VW;
 #if WG > 1
-  /* Four loads in flight: a warp's share of the bandwidth times the latency. */
+  /* Keeps four loads in flight: a warp's share of bandwidth times latency. */
   for (; i + (3 * WG + 1) * VW <= end; i += 4 * WG * VW) {
     const FV x = LDGV(g, i), y = LDGV(g, i + WG * VW), z = LDGV(g, i + 2 * WG * VW), w = LDGV(g, i + 3 * WG * VW);
     a = fma(z, z, fma(x, x, a));

@@ -47,7 +47,7 @@ pub fn cache_append(x: &Tensor, to: TextPages<'_>, first: usize) -> Result<()> {
 /// D.
 ///
 /// # Errors
-/// Those of [`cache_append`].
+/// Errors of [`cache_append`].
 pub fn cache_gather(from: TextPages<'_>, places: Range<usize>, size: usize, dtype: DType) -> Result<Tensor> {
     let op = CacheGather { first: places.start, count: places.len(), size, dtype };
     op.check([from.rows, from.pages])?;
@@ -217,7 +217,7 @@ impl Op<3> for CacheAppend {
         vec![
             sample([5, 4, 20], [4, 3], false, &[2.0, 0.0, 3.0], 2),
             sample([3, 2, 64], [3, 4], true, &[1.0, 2.0], 3).named("8 bits").light(),
-            sample([2, 2, 37], [2, 4], true, &[1.0], 1).named("8 bits, a part of a group").light(),
+            sample([2, 2, 37], [2, 4], true, &[1.0], 1).named("8 bits, with a partial group").light(),
             far.extreme().light(),
             sample([0, 2, 8], [2, 4], false, &[1.0], 0).light(),
         ]
@@ -309,7 +309,7 @@ impl Op<2> for CacheGather {
             sample([4, 3, 4, 20], Some(DType::F16), &[2.0, 0.0, 3.0], 2..7).named("f16"),
             sample([4, 3, 4, 20], Some(DType::Bf16), &[2.0, 0.0, 3.0], 2..7).named("bf16"),
             sample([3, 4, 2, 64], None, &[1.0, 2.0], 3..8).named("8 bits"),
-            sample([2, 4, 2, 37], None, &[1.0], 0..3).named("8 bits, a part of a group"),
+            sample([2, 4, 2, 37], None, &[1.0], 0..3).named("8 bits, with a partial group"),
             far.extreme(),
             sample([0, 4, 2, 8], f32, &[], 0..0),
         ]

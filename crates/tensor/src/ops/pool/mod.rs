@@ -19,7 +19,7 @@ pub fn max_pool2d(x: &Tensor, windows: Windows) -> Result<Tensor> {
 /// all.
 ///
 /// # Errors
-/// Those of [`max_pool2d`]; `Shape` for windows with a dilation.
+/// Errors of [`max_pool2d`]; `Shape` for windows with a dilation.
 pub fn avg_pool2d(x: &Tensor, windows: Windows, include_pad: bool) -> Result<Tensor> {
     if windows.step() != [1; 2] {
         return Err(Error::shape(format!("avg_pool2d: {windows:?}, expected a dilation of 1")));

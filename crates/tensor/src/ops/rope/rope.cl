@@ -6,7 +6,7 @@
  * x, y      (rows, N) T: row r is token r % t_len of its sequence
  * cosines   (t_len, R/2) f32, and sines
  * HEADS, D, HALF (R/2), N: defines. VW divides HALF, D and N.
- * Items of dimension 0 process every get_global_size(0)-th vector of a row, those of dimension 1 rows. Every element has one owner.
+ * Items of dimension 0 process every get_global_size(0)-th vector of a row, those of dimension 1 rows. One work-item writes each element.
  *
  * Ceiling: bandwidth of a copy, with x read and y written once.
  */

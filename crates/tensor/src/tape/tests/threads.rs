@@ -1,4 +1,4 @@
-//! Eight threads on one device: each gets the same results as alone.
+//! Eight threads on one device: each gets the same results as a single thread.
 
 use super::tensor;
 use crate::graph::Graph;

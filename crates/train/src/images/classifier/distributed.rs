@@ -1,9 +1,9 @@
 //! Training of a classifier on several devices. Every rank has the whole network and computes its images of each batch. Gradients are summed during
 //! the backward pass, and all ranks make the same update.
 //!
-//! Batch normalization uses the images of its rank, like PyTorch's `DistributedDataParallel`, so the result depends on the number of ranks; running
-//! statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it uses the images of all ranks, like `SyncBatchNorm`.
-//! In that case, and without batch normalization, a run equals that of one device except for the order of sums.
+//! On each rank, batch normalization uses only that rank's images, like PyTorch's `DistributedDataParallel`, so the result depends on the number
+//! of ranks; running statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it uses the images of all
+//! ranks, like `SyncBatchNorm`. In that case, and without batch normalization, a run equals that of one device except for the order of sums.
 //!
 //! A batch is divided so that mixed images stay on one rank.
 

@@ -9,7 +9,7 @@ use netcl_tensor::{Result, Tensor};
 /// Returns the mean cross entropy of a batch's images, a scalar; for mixed images, that of both labels weighted by their shares.
 ///
 /// # Errors
-/// Those of the operations.
+/// Errors of the operations.
 pub(super) fn loss(
     classifier: &Classifier,
     config: &ClassifierConfig,

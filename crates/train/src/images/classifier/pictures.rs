@@ -59,7 +59,7 @@ impl Classifier {
     /// Returns the first correctly and the first wrongly classified test images, of at most `looked_at`.
     ///
     /// # Errors
-    /// Those of [`Classifier::classify`].
+    /// Errors of [`Classifier::classify`].
     pub fn examples(&self, images: &Images, looked_at: usize) -> Result<Vec<Picture>> {
         let mut found = [Vec::new(), Vec::new()];
         for i in 0..images.len().min(looked_at) {
@@ -86,7 +86,7 @@ impl Classifier {
     /// layer.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn kernels(&self) -> Result<Vec<Picture>> {
         let Some(first) = self.params.list().first() else { return Ok(Vec::new()) };
         let [outputs, channels, height, width] = *first.dims() else { return Ok(Vec::new()) };

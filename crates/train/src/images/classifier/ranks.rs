@@ -33,8 +33,8 @@ pub type Rank<'a> = (&'a Group, &'a Device, Option<&'a Shares>);
 /// one.
 ///
 /// # Errors
-/// Those of [`train`](super::train) and [`resume`](super::resume); `Format` if the ranks do not agree about the run, have fewer images than ranks, or
-/// invalid shares ([`Shares::check`]); `Memory`, on every rank, if together they lack memory for a step.
+/// Errors of [`train`](super::train) and [`resume`](super::resume); `Format` if the ranks do not agree about the run, have fewer images than ranks,
+/// or invalid shares ([`Shares::check`]); `Memory`, on every rank, if together they lack memory for a step.
 pub fn train_distributed(
     rank: Rank<'_>,
     config: &ClassifierConfig,

@@ -62,7 +62,7 @@ pub fn resume(
 /// Restores `run` from the newest intact checkpoint of the run in `dir`; returns the changes of the settings.
 ///
 /// # Errors
-/// Those of [`resume`].
+/// Errors of [`resume`].
 pub(super) fn reopened(run: &mut Run<ImageTraining<'_>>, dir: &Path) -> Result<Changes> {
     let stored = ClassifierConfig::of_run(dir)?.ok_or_else(|| {
         Error::format(format!("{}: config.toml does not have a preset for images", dir.display()))
@@ -81,7 +81,7 @@ pub(super) fn reopened(run: &mut Run<ImageTraining<'_>>, dir: &Path) -> Result<C
 /// Opens the claimed folder of a restored run, and reports what changes with its next step.
 ///
 /// # Errors
-/// Those of [`resume`].
+/// Errors of [`resume`].
 pub(super) fn opened(run: &mut Run<ImageTraining<'_>>, claim: Claim, changes: &Changes) -> Result<()> {
     let Run { task, training } = run;
     let (step, best) = (training.progress.step, training.progress.best.map(|(_, step)| step));
@@ -100,7 +100,7 @@ pub(super) struct TrainingEnd {
 /// Trains to the end, or until `watch` stops it.
 ///
 /// # Errors
-/// Those of [`train`].
+/// Errors of [`train`].
 pub(super) fn go(run: &mut Run<ImageTraining<'_>>, watch: &mut TrainingWatcher<'_>) -> Result<TrainingEnd> {
     let already = run.training.progress.is_finished();
     let stopped = if already {
@@ -117,7 +117,7 @@ impl TrainingEnd {
     /// Returns the outcome. Writes `report.html`; if the run was finished before, only if the page is missing.
     ///
     /// # Errors
-    /// Those of the device; `Io`.
+    /// Errors of the device; `Io`.
     pub fn outcome(self, run: Run<ImageTraining<'_>>) -> Result<ClassifierOutcome> {
         let Self { stopped, already } = self;
         let Run { mut task, training } = run;

@@ -54,7 +54,7 @@ impl Pipe {
     /// of other replicas. All ranks of `group` call it.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn split(group: &Group, speeds: Vec<f64>) -> Result<(Self, Group)> {
         let stages = speeds.len();
         let (stage, replica) = (group.rank() % stages, group.rank() / stages);
@@ -101,7 +101,7 @@ impl Pipe {
     /// Returns the layers of this stage.
     ///
     /// # Errors
-    /// Those of [`Pipe::layers`].
+    /// Errors of [`Pipe::layers`].
     pub fn own_layers(&self, model: &DecoderConfig) -> Result<Range<usize>> {
         Ok(self.layers(model)?.swap_remove(self.stage()))
     }
@@ -109,7 +109,7 @@ impl Pipe {
     /// Returns all stages; a rank's stage has its number modulo the number of stages.
     ///
     /// # Errors
-    /// Those of [`Pipe::layers`].
+    /// Errors of [`Pipe::layers`].
     pub fn all_stages(&self, model: &DecoderConfig) -> Result<Vec<RankStage>> {
         let (all, stages) = (self.layers(model)?, self.stages());
         Ok(all.into_iter().enumerate().map(|(stage, layers)| RankStage { stage, stages, layers }).collect())
@@ -118,7 +118,7 @@ impl Pipe {
     /// Sends `result` of the pass `done`, if an adjacent stage needs it, and receives the input of `next` into `room`.
     ///
     /// # Errors
-    /// Those of the group and the device; `Internal` without room for the input.
+    /// Errors of the group and the device; `Internal` without room for the input.
     pub fn pass(
         &mut self,
         (done, result): (Option<PipelineTask>, Option<&Tensor>),
@@ -161,7 +161,7 @@ impl Pipe {
     /// Replaces the gradient of the first or the last stage's copy of a tied embedding by the sum of both, with the same bits in both.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Errors of the group and the device.
     pub fn sum_tied(&mut self, gradient: &Tensor) -> Result<()> {
         let device = gradient.device();
         let relay = match &mut self.relay {
@@ -177,7 +177,7 @@ impl Pipe {
     /// Copies the first stage's embedding values to the last stage's copy.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Errors of the group and the device.
     pub fn copy_tied(&self, table: &Tensor) -> Result<()> {
         self.ends.broadcast_tensor(table, 0)
     }
@@ -185,7 +185,7 @@ impl Pipe {
     /// Returns the sum of all stages' values, in the order of stages.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn total(&self, own: f64) -> Result<f64> {
         Ok(self.along.all_gather(&[own])?.iter().sum())
     }
@@ -194,7 +194,7 @@ impl Pipe {
 /// Receives rows from the stage before this one in `along`.
 ///
 /// # Errors
-/// Those of the group and the device.
+/// Errors of the group and the device.
 pub(super) fn rows_from_before(along: &Group, rows: &StageFormat) -> Result<Tensor> {
     let mut room = vec![0; rows.bytes()];
     along.recv(along.rank().saturating_sub(1), &mut room)?;
@@ -204,7 +204,7 @@ pub(super) fn rows_from_before(along: &Group, rows: &StageFormat) -> Result<Tens
 /// Sends rows to the next stage.
 ///
 /// # Errors
-/// Those of the group and the device.
+/// Errors of the group and the device.
 pub(super) fn rows_for_next(along: &Group, rows: &Tensor) -> Result<()> {
     along.send(along.rank() + 1, &rows.to_bytes()?)
 }

@@ -23,7 +23,7 @@ impl<'a> Served<'a> {
     /// Reports to the other stages that no more text follows.
     ///
     /// # Errors
-    /// Those of the group.
+    /// Errors of the group.
     pub fn end(pipe: &Pipe) -> Result<()> {
         pipe.along().broadcast(&mut [0u64], 0)
     }
@@ -49,7 +49,7 @@ impl Continuation for Served<'_> {
 /// Computes what the first stage requests from this one, until it ends.
 ///
 /// # Errors
-/// Those of the group and the device.
+/// Errors of the group and the device.
 pub fn follow(model: &dyn Model, pipe: &Pipe) -> Result<()> {
     let along = pipe.along();
     let Some(decoder) = decoder_of(model) else { return Ok(()) };

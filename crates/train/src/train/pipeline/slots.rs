@@ -75,7 +75,7 @@ impl Slot {
     /// Fills the slot with the tokens of a micro-batch and its position in the streams of random numbers.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn fill(&self, batch: &Batch, pass: u64) -> Result<()> {
         for (tensor, values) in [(&self.ids, &batch.x), (&self.targets, &batch.y)] {
             tensor.as_ref().map_or(Ok(()), |tensor| tensor.write_bytes(0, bytemuck::cast_slice(values)))?;
@@ -86,7 +86,7 @@ impl Slot {
     /// Replays the forward pass, if it is captured; returns its result.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn replay_forward(&self) -> Result<Option<Tensor>> {
         let Some(Captured { graph, made }) = &self.passes else { return Ok(None) };
         graph.replay_part(0..made.forward)?;
@@ -96,7 +96,7 @@ impl Slot {
     /// Replays the backward pass, if it is captured; returns the gradient for the previous stage.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn replay_backward(&self) -> Result<Option<Option<Tensor>>> {
         let Some(Captured { graph, made }) = &self.passes else { return Ok(None) };
         graph.replay_part(made.forward..graph.len())?;
@@ -117,7 +117,7 @@ impl Slots {
     /// Creates as many slots as the stage holds micro-batches at a time.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn new(rows: &StageFormat, inputs: SlotInputs, count: usize) -> Result<Self> {
         let dy = || Tensor::zeros(&rows.device, rows.shape.clone(), rows.dtype);
         let dy = (!inputs.last).then(dy).transpose()?;
@@ -153,7 +153,7 @@ impl Slots {
     /// Captures `passes`, forward and backward one after the other, for every slot. If the memory cannot be planned, the first step runs eagerly.
     ///
     /// # Errors
-    /// Those of the capture; the slots then run eagerly.
+    /// Errors of the capture; the slots then run eagerly.
     pub fn capture(&mut self, device: &Device, passes: impl Fn(&Slot) -> Result<Passes>) -> Result<()> {
         if self.are_captured() || self.all.is_empty() {
             return Ok(());

@@ -257,7 +257,7 @@ impl Trainer {
     /// which every rank must be able to read.
     ///
     /// # Errors
-    /// Those of [`Trainer::create_in`] and [`Trainer::resume`]: on every rank the failure of one; `Format` if the ranks do not agree about the run.
+    /// Errors of [`Trainer::create_in`] and [`Trainer::resume`]: on every rank the failure of one; `Format` if the ranks do not agree about the run.
     pub fn create_distributed(
         group: &Group,
         device: &Device,

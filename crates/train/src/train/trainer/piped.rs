@@ -25,7 +25,7 @@ impl Texts {
     /// step and the next position in the data.
     ///
     /// # Errors
-    /// Those of the data, the ranks and the device.
+    /// Errors of the data, the ranks and the device.
     pub(super) fn piped(
         &mut self,
         training: &mut Training<StepMetrics>,

@@ -39,7 +39,7 @@ impl Accumulation {
     /// Creates the state before the first step.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn new(device: &Device, graph: GraphMode) -> Result<Self> {
         Ok(Self {
             stepper: Stepper::new(device, graph),
@@ -71,7 +71,7 @@ impl Accumulation {
     /// Starts a step by resetting the accumulators.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn begin(&self, ranks: &Ranks) -> Result<()> {
         let Some(sums) = &self.sums else { return Ok(()) };
         sums.begin()?;
@@ -81,7 +81,7 @@ impl Accumulation {
     /// Runs a step with one batch: forward, backward and update; returns its loss.
     ///
     /// # Errors
-    /// Those of the step.
+    /// Errors of the step.
     pub(super) fn whole<T: Task>(&mut self, work: Work<'_, T>, inputs: &T::Inputs) -> Result<Tensor> {
         let Self { stepper, detect_anomaly: on, .. } = self;
         let Work { task, optimizer, ranks } = work;
@@ -135,7 +135,7 @@ impl Accumulation {
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of the pass, the ranks and the device.
+    /// Errors of the pass, the ranks and the device.
     pub(super) fn pass<T: Task>(
         &mut self,
         mut work: Work<'_, T>,
@@ -191,7 +191,7 @@ impl Accumulation {
     /// Updates from the accumulated gradients, or from those in separate memory.
     ///
     /// # Errors
-    /// Those of the update.
+    /// Errors of the update.
     pub fn update(&mut self, optimizer: &mut Optimizer, loss: &Tensor) -> Result<()> {
         let collected = self.sums.is_some();
         let updated = self.update.run(|| {
@@ -242,7 +242,7 @@ impl Accumulation {
     /// Copies the loss of a replay, which the next replay overwrites, so that the host can read it during that replay.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn keep_loss(&self, loss: &Tensor, step: u64) -> Result<Tensor> {
         if !self.stepper.is_captured() && self.sums.is_none() {
             return Ok(loss.clone());

@@ -74,7 +74,7 @@ impl Ranks {
     /// Makes this rank update from the accumulators.
     ///
     /// # Errors
-    /// Those of [`Zero::begin`].
+    /// Errors of [`Zero::begin`].
     pub fn begin(&self, sums: &Sums) -> Result<()> {
         self.zero.as_ref().map_or(Ok(()), |zero| zero.begin(sums))
     }
@@ -95,7 +95,7 @@ impl Ranks {
     /// Makes later work of the device run after the updates of all ranks; returns whether there was something to wait for.
     ///
     /// # Errors
-    /// Those of the exchange and the device.
+    /// Errors of the exchange and the device.
     pub fn settle_parameters(&mut self) -> Result<bool> {
         self.zero.as_mut().map_or(Ok(false), Zero::settle)
     }
@@ -103,7 +103,7 @@ impl Ranks {
     /// Updates this rank's part of the parameters from the sums of its gradients, and starts to exchange parts with the others; `update` executes it.
     ///
     /// # Errors
-    /// Those of the ranks and the device.
+    /// Errors of the ranks and the device.
     pub fn update_part(
         &mut self,
         optimizer: &mut Optimizer,
@@ -119,7 +119,7 @@ impl Ranks {
     /// Collects the state of a partitioned optimizer on rank 0 from all ranks' parts; returns `None` on the others. All ranks call it.
     ///
     /// # Errors
-    /// Those of the ranks and the device.
+    /// Errors of the ranks and the device.
     pub fn gathered_state(&self, optimizer: &Optimizer) -> Result<Option<Vec<TensorData>>> {
         let Some((_, parallel)) = self.zero.as_ref().zip(self.parallel.as_ref()) else { return Ok(None) };
         let parts = optimizer.state_parts()?.into_iter().map(|part| {

@@ -73,7 +73,7 @@ impl<R: Record> Reporting<R> {
     /// Records a step in the run folder.
     ///
     /// # Errors
-    /// Those of [`RunFolder::push`].
+    /// Errors of [`RunFolder::push`].
     pub fn record(&mut self, metrics: R) -> Result<()> {
         for (what, done) in self.folder.push(&metrics)? {
             self.spare(what, done);
@@ -113,7 +113,7 @@ impl<R: Record> Reporting<R> {
     /// Starts the profile if its first step is next, after `step` steps, `done` of them in this process.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn begin_profile(&mut self, device: &Device, step: u64, done: u64) -> Result<()> {
         self.profiling.as_mut().map_or(Ok(()), |p| p.begin(device, step, done))
     }
@@ -121,7 +121,7 @@ impl<R: Record> Reporting<R> {
     /// Ends the profile after its last step, or at the end of the run.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn end_profile(
         &mut self,
         device: &Device,
@@ -142,7 +142,7 @@ impl<R: Record> Reporting<R> {
     /// Writes a checkpoint: asynchronously, or synchronously if the host lacks memory for a copy.
     ///
     /// # Errors
-    /// Those of the copy, and of the write before it.
+    /// Errors of the copy, and of the write before it.
     pub(super) fn save(
         &mut self,
         content: Content,

@@ -9,7 +9,7 @@ impl<T: Task> Run<T> {
     /// Writes a checkpoint of the step just done. All ranks call it; the first one writes.
     ///
     /// # Errors
-    /// Those of the device, the ranks, and the write before it.
+    /// Errors of the device, the ranks, and the write before it.
     pub(super) fn save(&mut self, best: bool, watch: &mut T::Watch<'_>) -> Result<()> {
         self.training.report.finish_saving(watch)?;
         self.training.progress.saved_step = self.training.progress.step;
@@ -38,7 +38,7 @@ impl<T: Task> Run<T> {
     /// Returns the checkpoint of the step just done; its tensors are still on the device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn checkpoint(&self) -> Result<Plan<'static>> {
         let Self { task, training } = self;
         let mut state = training.progress.state(task.micros());

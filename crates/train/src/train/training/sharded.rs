@@ -63,7 +63,7 @@ impl Arriving {
     /// Makes later work of the device run after the arrival of the parameters that command `uses()[i]` uses.
     ///
     /// # Errors
-    /// Those of the exchange and the device.
+    /// Errors of the exchange and the device.
     pub fn need(&mut self, i: usize) -> Result<()> {
         self.wait(self.uses.1[i])
     }
@@ -92,7 +92,7 @@ impl Zero {
     /// Creates a part at the start of a run with this stage of ZeRO.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(in crate::train) fn new(
         shards: Shards,
         device: &Device,
@@ -124,7 +124,7 @@ impl Zero {
     /// Does the same as [`Sums::begin`] for this rank's part.
     ///
     /// # Errors
-    /// Those of [`Shards::attach`].
+    /// Errors of [`Shards::attach`].
     pub fn begin(&self, sums: &Sums) -> Result<()> {
         match &self.divided {
             Some(divided) => {
@@ -143,7 +143,7 @@ impl Zero {
     /// Updates this rank's part of the parameters from the sums of its gradients, and starts to exchange parts with the others.
     ///
     /// # Errors
-    /// Those of the ranks and the device.
+    /// Errors of the ranks and the device.
     pub fn update(
         &mut self,
         parallel: &mut Parallel,
@@ -168,7 +168,7 @@ impl Zero {
     /// Makes later work of the device run after the updates of all ranks; returns whether there was something to wait for.
     ///
     /// # Errors
-    /// Those of the exchange and the device.
+    /// Errors of the exchange and the device.
     pub fn settle(&mut self) -> Result<bool> {
         let Some(mut arriving) = self.arriving.take() else { return Ok(false) };
         arriving.wait(usize::MAX)?;

@@ -32,7 +32,7 @@ impl StepResults<'_> {
     /// Returns the norm of the gradients, before clipping.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn norm(&self) -> Result<f64> {
         Ok(f64::from(self.report.read()?.norm))
     }
@@ -63,7 +63,7 @@ impl<T: Task> Run<T> {
     /// effect.
     ///
     /// # Errors
-    /// Those of the step, and of reading the one before.
+    /// Errors of the step, and of reading the one before.
     pub(super) fn enqueue(
         &mut self,
         feed: &mut T::Feed,
@@ -252,7 +252,7 @@ impl<T: Task> Run<T> {
     /// Does the same; also records the results and notifies the observer.
     ///
     /// # Errors
-    /// Those of [`Run::finish_step_quietly`], and of preparing a resumed run's folder.
+    /// Errors of [`Run::finish_step_quietly`], and of preparing a resumed run's folder.
     pub(super) fn finish_step(&mut self, pending: &Pending, watch: &mut T::Watch<'_>) -> Result<()> {
         let metrics = self.finish_step_quietly(pending, watch)?;
         self.task.publish(&mut self.training, metrics, watch)

@@ -137,7 +137,7 @@ fn kept_products_and_values_come_from_the_same_launch() {
     close(&lazy(|| t[0].matmul(&t[1])).unwrap(), &ey);
 }
 
-/// Overwriting a weight before the backward is an error, as for eager ops. A write before the product runs does not change the product.
+/// If a weight is overwritten before the backward, the backward fails, as for eager ops. A write before the product runs does not change the product.
 #[test]
 fn products_see_what_was_there_when_they_were_called() {
     let device = test_device().unwrap();

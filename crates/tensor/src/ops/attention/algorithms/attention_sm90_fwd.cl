@@ -61,7 +61,7 @@ typedef struct {
   __local int *tile;                                         /* head and block of each stage of q */
 } Place;
 
-/* Layout of `local_`, LOCAL_BYTES of it. */
+/* Layout of the LOCAL_BYTES bytes of local memory at `local_`. */
 INLINE Place forward_place(__local uchar *local_) {
   Place at;
   at.q = (uint)(size_t)local_;

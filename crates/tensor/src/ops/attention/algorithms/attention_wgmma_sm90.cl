@@ -2,8 +2,8 @@
  *
  * A tile is BQ = 64 * CW queries of one head, longest first. A persistent group has one producer warpgroup (one item of it copies) and CW
  * consumers of 64 queries each. They process 128 keys (BK) at a time from the last to the first. A consumer issues S = q kᵀ of the next block,
- * then o += P v of this one, and hands the tensor cores to the next consumer. It computes the softmax of S to base 2 while that one multiplies
- * (ping-pong). P never leaves the registers.
+ * then o += P v of this one, and hands the tensor cores to the next consumer. While the next one multiplies, it computes
+ * the softmax of S to base 2 (ping-pong). P never leaves the registers.
  *
  *   local memory           q 0 | q 1 | k 0 .. STAGES-1 | v 0 .. STAGES-1 | barriers | tiles
  *   producer  copies       q(t) -> k(n-1), v(n-1) -> ... k(0), v(0) -> q(t+1) ...

@@ -8,7 +8,7 @@
  * y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w. flags: BIAS 2, bias T (C) is read.
  * TREE: a generated epilogue (epilogue.cl), over rows of pixels and columns of channels.
  * Items of dimension 0 process every get_global_size(0)-th vector of channels. Items of dimension 1 process pixels in conv_depthwise, and (part,
- * tap) in conv_depthwise_weights. Every element has one owner. Tuned: VW, WG.
+ * tap) in conv_depthwise_weights. One work-item writes each element. Tuned: VW, WG.
  * Ceiling: x read and y written once.
  */
 #define BIAS 2

@@ -8,7 +8,7 @@
  * y         pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w. flags: BIAS 2, bias T (C) is read.
  * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of channels.
  * lines     of the result: images by out_h. Items of dimension 0 process every get_global_size(0)-th vector of channels, those of dimension 1 blocks
- *           of PX pixels of a line. Every element has one owner.
+ *           of PX pixels of a line. One work-item writes each element.
  * Defines: DTYPE, WG, VW, PX; COLUMNS, STEP and APART, which are taps_w, sx and dx.
  * Ceiling: x read and y written once.
  */

@@ -6,7 +6,7 @@
  *
  * x, dy     T, contiguous.
  * Groups (vectors of channels / LANES, parts, taps_h / ROWS) of (LANES, WG / LANES) items. An item has ROWS by COLUMNS sums of VW channels:
- * those of ROWS rows of taps with all of their COLUMNS columns. Every element has one owner, and the sizes determine the order of sums.
+ * those of ROWS rows of taps with all of their COLUMNS columns. One work-item writes each element, and the sizes determine the order of sums.
  * Defines: DTYPE, WG, VW; LANES, a power of two; ROWS; COLUMNS, which is taps_w.
  * Ceiling: x and dy read once for each ROWS rows of taps; adjacent taps find x in the first-level cache.
  */

@@ -1,7 +1,7 @@
 //! Convolutions with 3 x 3 adjacent taps on CPUs, by Winograd's minimal filtering. It needs a quarter, or 4 of 9, of the multiply-adds, but its
-//! intermediate values are larger than the result. Gradients of images are such convolutions too.
+//! intermediate values are larger than the result. The gradient of the images is such a convolution too.
 //!
-//! Errors of F(4 x 4, 3 x 3) in f32 are a few times those of a sum in order, relative to the sum of the terms' magnitudes. A value that is not
+//! Errors of F(4 x 4, 3 x 3) in f32 are a few times those of a sequential sum, relative to the sum of the terms' magnitudes. A value that is not
 //! finite in an image affects all pixels of its tiles.
 
 use super::super::super::matmul::{Epilogue, MatmulProblem, Matrix, run as product};

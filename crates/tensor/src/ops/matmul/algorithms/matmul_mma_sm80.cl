@@ -150,8 +150,8 @@ static inline void multiply(float *c, const uint *a, uint b0, uint b1) {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Loads fragments of the block at `tile`, step kk of two: A for 16 rows from `row` on, B for 16 columns from `col` on. An item has, for A, rows
- * g and g + 8 at k t and t + 4 (words of 4 bytes, so pairs of 16-bit elements); for B, columns g and g + 8. */
+/* Loads fragments of the block at `tile`, step kk of two: A for 16 rows from `row` on, B for 16 columns from `col` on. For A, a work-item loads
+ * rows g and g + 8 at k = t and t + 4, in 4-byte words (pairs of 16-bit elements). For B, it loads columns g and g + 8. */
 static inline void fragment_a(uint *r, uint tile, int row, int kk, int lane) {
 #if A_ALONG_K
   const int line = lane & 15;
@@ -288,7 +288,7 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
 #endif
       }
 #if DTYPE != 0 && C_ALIGNED
-      /* Four items have two columns each of four times eight. After the exchange, each has eight adjacent elements. */
+      /* Before the exchange, each of four items has two columns of each of four 8-column blocks. After it, each has all eight of one block. */
       uint p = swap_u(t & 1 ? v[0] : v[1], 1), q = swap_u(t & 1 ? v[2] : v[3], 1);
       if (t & 1) v[0] = p, v[2] = q;
       else v[1] = p, v[3] = q;

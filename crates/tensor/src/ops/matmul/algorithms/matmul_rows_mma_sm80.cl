@@ -128,7 +128,7 @@ static inline Steps steps_of(Stored stored, int chunk, int t) {
   g.scale[0] = FACTOR(d.x), g.scale[1] = FACTOR(d.y), g.offset = FACTOR(d.z);
   return g;
 }
-/* Elements of instructions 2 q and 2 q + 1. */
+/* Elements that instructions 2 q and 2 q + 1 multiply. */
 #define EIGHT(g, q, low, high)                                                                           \
   const uint4 CAT(w_, low) = (q) < 2 ? (g).first : (g).second;                                           \
   const uint2 low = elements((q) & 1 ? CAT(w_, low).z : CAT(w_, low).x, (g).scale[(q) / 2], (g).offset); \

@@ -27,8 +27,8 @@ INLINE uint local_id(void) {
   return id;
 }
 INLINE void warp_sync(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
-/* Loads four matrices of 8 by 8 16-bit elements in the order of wgmma's sums: a lane holds two adjacent elements of row lane / 4 of each. Lane l
- * passes the address of row l % 8 of matrix l / 8, 16 bytes. */
+/* Loads four matrices of 8 by 8 16-bit elements in the layout of wgmma's accumulators: a lane holds two adjacent elements of row lane / 4 of
+ * each. Lane l passes the address of row l % 8 of matrix l / 8, 16 bytes. */
 INLINE void matrices_load(uint *v, uint row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(row) : "memory");

@@ -22,7 +22,7 @@ pub(super) static KIND: OptimizerKind = OptimizerKind {
 pub struct Sgd {
     /// Fraction of the last direction that is kept; 0 keeps no buffer.
     pub momentum: f64,
-    /// Fraction of the gradient that does not enter the direction.
+    /// Dampening: fraction of the gradient that is not added to the direction.
     pub dampening: f64,
     /// Nesterov momentum, which looks ahead along the direction (Sutskever et al. 2013).
     pub nesterov: bool,
