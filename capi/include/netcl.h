@@ -234,34 +234,6 @@ netcl_status netcl_no_grad_begin(void);
 // Ends the innermost scope that `netcl_no_grad_begin` started on this thread.
 netcl_status netcl_no_grad_end(void);
 
-// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. NULL means `auto`.
-//
-// Expects:
-// `name` is a string or NULL; `device` points to space for a handle.
-netcl_status netcl_device_open(const char *name, netcl_device **device);
-
-// Closes a device's handle. The device stays open until its last tensor is freed.
-netcl_status netcl_device_close(netcl_device *device);
-
-// Waits until the device has finished all submitted work. Returns the error if any of that work failed.
-netcl_status netcl_device_finish(netcl_device *device);
-
-// Writes the name, vendor and driver of a device to `text`, on one line. `room` is the size of `text` in bytes, including the terminating
-// zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
-//
-// Expects:
-// `text` points to space for `room` bytes or is NULL; `length` points to space for a number or is NULL.
-netcl_status netcl_device_describe(netcl_device *device,
-                                   char *text,
-                                   size_t room,
-                                   size_t *length);
-
-// Stops recording operations of this thread for gradients, until `netcl_no_grad_end`. Scopes can be nested.
-netcl_status netcl_no_grad_begin(void);
-
-// Ends the innermost scope that `netcl_no_grad_begin` started on this thread.
-netcl_status netcl_no_grad_end(void);
-
 // Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
 // Attributes that are not given have their default values. The results are stored as handles in `outputs`, which points to space for `room`.
 // `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
@@ -318,117 +290,9 @@ netcl_status netcl_tensor_clone(netcl_tensor *tensor, netcl_tensor **out);
 //
 // Expects:
 // `out` points to space for a handle.
-netcl_status netcl_tensor_detach(netcl_tensor *tensor, netcl_tensor **out);
-
-// Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
-//
-// Expects:
-// `name` is a string; `out` points to space for a handle.
-netcl_status netcl_tensor_parameter(netcl_tensor *tensor, const char *name, netcl_tensor **out);
-
-// Writes the number of axes to `rank` and their sizes to `shape`, which points to space for `room` sizes. If `shape` is NULL, only the number is
-// returned.
-//
-// Expects:
-// `shape` points to space for `room` sizes or is NULL; `rank` points to space for a number.
-netcl_status netcl_tensor_shape(netcl_tensor *tensor,
-                                size_t *shape,
-                                size_t room,
-                                size_t *rank);
-
-// Writes the storage type, `NETCL_F32`, …, to `dtype`.
-//
-// Expects:
-// `dtype` points to space for a number.
-netcl_status netcl_tensor_dtype(netcl_tensor *tensor, int *dtype);
-
-// Copies the elements in row-major order to `data`. `bytes` must be their exact size. Waits until they are computed.
-//
-// Expects:
-// `data` points to space for `bytes` bytes.
-netcl_status netcl_tensor_read(netcl_tensor *tensor, void *data, size_t bytes);
-
-// Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
-// the old elements for its gradient, `netcl_backward` then returns an error.
-//
-// Expects:
-// `data` points to `bytes` bytes.
-netcl_status netcl_tensor_write(netcl_tensor *tensor,
-                                const void *data,
-                                size_t bytes);
-
-// Writes the accumulated gradient of a parameter to `out`, or NULL if it does not have one.
-//
-// Expects:
-// `out` points to space for a handle.
-netcl_status netcl_tensor_grad(netcl_tensor *tensor, netcl_tensor **out);
-
-// Clears the accumulated gradient of a parameter.
-netcl_status netcl_tensor_zero_grad(netcl_tensor *tensor);
-
-// Computes the gradients of a result with respect to all parameters that it depends on, and adds them to the parameters' gradients.
-// `gradient` is the gradient of the result itself. It may be NULL for a result of one element, whose gradient is then 1.
-netcl_status netcl_backward(netcl_tensor *result,
-                            netcl_tensor *gradient);
-
-// Runs the operation `name` on `input_count` tensors and `attribute_count` attributes. Pass NULL for an optional input that is omitted.
-// Attributes that are not given have their default values. The results are stored as handles in `outputs`, which points to space for `room`.
-// `output_count` receives their number and may be NULL. Gradients flow through the operation, unless the thread is in a scope of
-// `netcl_no_grad_begin`. `netcl_op_describe` describes the inputs and attributes of an operation.
-//
-// Expects:
-// `name` is a string; the arrays have the given lengths, and the attributes' pointers match their kinds.
-netcl_status netcl_op(const char *name,
-                      netcl_tensor *const *inputs,
-                      size_t input_count,
-                      const netcl_attribute *attributes,
-                      size_t attribute_count,
-                      netcl_tensor **outputs,
-                      size_t room,
-                      size_t *output_count);
-
-// Returns the number of operations.
-size_t netcl_op_count(void);
-
-// Returns the name of an operation by its index, which starts at 0, or NULL after the last one. The string is valid until the program
-// ends.
-const char *netcl_op_name(size_t index);
-
-// Returns a description of the operation `name`: a line with inputs, attributes and results, and a paragraph. Returns NULL if the
-// operation does not exist. The string is valid until the program ends.
-//
-// Expects:
-// `name` is a string.
-const char *netcl_op_describe(const char *name);
-
-// Creates a dense tensor from the elements at `data`, in row-major order (the last axis varies fastest). `shape` has `rank` sizes, and
-// `bytes` must be the exact size of the elements. If `data` is NULL and `bytes` is 0, the elements are zeros. `dtype` is `NETCL_F32`, ….
-//
-// Expects:
-// `shape` points to `rank` sizes, `data` to `bytes` bytes; `out` points to space for a handle.
-netcl_status netcl_tensor_create(netcl_device *device,
-                                 int dtype,
-                                 const size_t *shape,
-                                 size_t rank,
-                                 const void *data,
-                                 size_t bytes,
+netcl_status netcl_tensor_detach(netcl_tensor *tensor,
                                  netcl_tensor **out);
 
-// Frees a tensor's handle. The memory is released when it has no other users: handles, views, or results that need it for a gradient.
-netcl_status netcl_tensor_free(netcl_tensor *tensor);
-
-// Creates another handle for the same tensor. Both share memory and gradient.
-//
-// Expects:
-// `out` points to space for a handle.
-netcl_status netcl_tensor_clone(netcl_tensor *tensor, netcl_tensor **out);
-
-// Creates a tensor that shares the elements but is detached from the recorded operations: no gradient flows through it.
-//
-// Expects:
-// `out` points to space for a handle.
-netcl_status netcl_tensor_detach(netcl_tensor *tensor, netcl_tensor **out);
-
 // Creates a parameter that shares the memory and collects its gradient. `name` appears in errors.
 //
 // Expects:
@@ -455,7 +319,9 @@ netcl_status netcl_tensor_dtype(netcl_tensor *tensor, int *dtype);
 //
 // Expects:
 // `data` points to space for `bytes` bytes.
-netcl_status netcl_tensor_read(netcl_tensor *tensor, void *data, size_t bytes);
+netcl_status netcl_tensor_read(netcl_tensor *tensor,
+                               void *data,
+                               size_t bytes);
 
 // Overwrites the elements of a dense tensor with the `bytes` bytes at `data`, which must be their exact size. If a recorded result needs
 // the old elements for its gradient, `netcl_backward` then returns an error.

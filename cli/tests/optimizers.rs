@@ -62,7 +62,7 @@ fn an_optimizer_that_does_not_fit_is_refused() {
     write_text(&data);
     let out = dir.join("run");
     let with = |flags: &str| {
-        let mut args = tiny_run(&data, &out, 2);
+        let mut args = tiny_run(&data, &out, 6);
         args.extend(words(flags));
         train(&args)
     };

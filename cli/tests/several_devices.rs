@@ -213,7 +213,7 @@ fn plans_for_many_devices() {
     assert!(speed(&fast) > speed(&slow) && speed(&fast) < 8.0 * 600_000.0 * 1.001);
     assert!((slow["by_devices"][0]["tokens_per_s"].as_f64().unwrap() / 600_000.0 - 1.0).abs() < 1e-6);
     let (text, _) = done(netcl().args(words("plan --devices 4 --device-type h200 --preset gpt2-350m")));
-    assert!(text.contains("data parallel") && text.contains("take "), "{text}");
+    assert!(text.contains("data parallel") && text.contains("best way: "), "{text}");
     for wrong in ["plan --link 0", "plan --link fast", "plan --devices 0", "plan --preset nothing"] {
         assert_eq!(netcl().args(words(wrong)).output().unwrap().status.code(), Some(2), "{wrong}");
     }

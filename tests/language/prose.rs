@@ -64,8 +64,11 @@ fn markdown(source: &str) -> Vec<Prose> {
                 add_line(&mut out, n, cell);
                 add_line(&mut out, n, "");
             }
+        } else if line.starts_with('#') {
+            // Headings are noun phrases.
+            add_line(&mut out, n, "");
         } else if !fenced && !line.starts_with('<') {
-            add_line(&mut out, n, line.trim_start_matches('#'));
+            add_line(&mut out, n, line);
         }
     }
     paragraphs(out)
