@@ -154,7 +154,7 @@ mod tests {
             ("rgba:f32", "expected image:"),
             ("rgba:f32:4x0", "without texels"),
             ("rgba:f32:4x4x4x4", "expected image:"),
-            ("bgra:f32:4x4", "no format"),
+            ("bgra:f32:4x4", "does not have a format"),
             ("r:f32:4x4:loud", "iota"),
         ] {
             let e = image(text).unwrap_err();

@@ -203,7 +203,7 @@ impl LoadedModel {
         self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
             Error::format(format!(
-                "{} does not have {what}, so the prompt cannot be tokenized",
+                "{} does not have a {what}, so the prompt cannot be tokenized",
                 self.path.display()
             ))
         })

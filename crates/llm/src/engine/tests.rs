@@ -153,7 +153,7 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     };
     let told = say(&long[..101]);
     assert!(
-        told.contains("101 tokens") && told.contains("context 100") && told.contains("up to 512"),
+        told.contains("101 tokens") && told.contains("context has 100") && told.contains("up to 512"),
         "{told}"
     );
     assert!(say(&[]).contains("the prompt is empty"));
@@ -269,7 +269,7 @@ fn a_conversation_reads_what_is_new_and_no_control_tokens_of_a_user() {
     assert_eq!(given.prompt().unwrap().0, chat.prompt().unwrap().0);
     let long = "once upon a time ".repeat(200);
     let error = chat.say(&long, &mut sampler, request(), &mut watch).unwrap_err();
-    assert!(error.message().contains("the context 512"), "{error}");
+    assert!(error.message().contains("the context has 512"), "{error}");
     assert_eq!(chat.messages().len(), 5);
     chat.clear();
     assert_eq!(chat.messages().len(), 1);
@@ -302,7 +302,7 @@ fn what_cannot_be_is_said() {
         assert!(
             found.contains(part)
                 && found.contains("add --lora")
-                && found.contains("contains an adapter instead of a model"),
+                && found.contains("contains no model: adapter_config.json belongs to an adapter"),
             "{found}"
         );
     }

@@ -173,7 +173,7 @@ mod tests {
             ("900b", "llama-3-8b or 8b"),
             ("layers=two", "\"layers=two\""),
             ("rows=3", "\"rows=3\""),
-            ("layers=2,heads=3,kv_heads=2,width=96", "no multiple"),
+            ("layers=2,heads=3,kv_heads=2,width=96", "not a multiple"),
         ] {
             let error = Preset::config(text).unwrap_err();
             assert!(error.message().contains(part), "{error}");

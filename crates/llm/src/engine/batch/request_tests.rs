@@ -260,7 +260,7 @@ fn choices_share_the_pages_of_their_prompt() {
     assert_eq!(run(&mut engine, &ids[1..])[1].tokens, heard[2].tokens);
     assert!(engine.add_choices(job.clone(), 0).is_err());
     let full = engine.add_choices(job, 65).unwrap_err();
-    assert!(full.message().contains("room for 64 requests, and 65 choices"), "{full}");
+    assert!(full.message().contains("room for 64 requests, but 65 choices"), "{full}");
     assert!(engine.is_idle());
 }
 

@@ -383,7 +383,7 @@ fn tensors_that_do_not_fit_are_named() {
     );
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_A"))),
-        &["has no A"],
+        &["does not have a matching A"],
     );
     refused(
         &rename("q_proj", "z_proj"),

@@ -136,7 +136,7 @@ fn wrong_files_are_errors_that_name_the_field() {
     };
     assert!(Tokenizer::from_vocab(&bpe).is_ok());
     let cases = [
-        (Vocab { model: "rwkv".into(), ..whole.clone() }, "tokenizer.ggml.model: \"rwkv\""),
+        (Vocab { model: "rwkv".into(), ..whole.clone() }, "tokenizer.ggml.model: unknown tokenizer \"rwkv\""),
         (Vocab { tokens: vec![], ..whole.clone() }, "tokens: 0 tokens"),
         (Vocab { scores: vec![0.0; 3], ..whole.clone() }, "scores: 3 entries"),
         (Vocab { scores: vec![f32::NAN; whole.tokens.len()], ..whole.clone() }, "score of token 0 is NaN"),
