@@ -221,7 +221,7 @@ fn a_switch_that_is_off_is_harmless_and_a_misspelled_one_is_not() {
         DecoderConfig::from_json(&llama(json!({ name: value }))).unwrap_or_else(|e| panic!("{e}"));
     }
     for (name, value, part) in [
-        ("use_mrope", json!(true), "use_mrope is true: rotary angles of pictures"),
+        ("use_mrope", json!(true), "use_mrope is true: rotary angles of images"),
         ("is_causal", json!(false), "is_causal is false: attention in both directions"),
         ("lm_head_bias", json!(true), "lm_head_bias is true"),
         ("interpolate_factor", json!(2), "interpolate_factor is 2"),
