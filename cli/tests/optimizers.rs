@@ -73,6 +73,6 @@ fn an_optimizer_that_does_not_fit_is_refused() {
     assert_eq!(with("--optimizer sgd").0, 0);
     let resume = words("train --resume").chain([out.display().to_string()]).chain(words("--optimizer adamw"));
     let (code, err) = train(&resume.collect::<Vec<_>>());
-    assert!(code != 0 && err.contains("--optimizer adamw, the run has sgd"), "{code}: {err}");
+    assert!(code != 0 && err.contains("--optimizer \"adamw\", the run has \"sgd\""), "{code}: {err}");
     std::fs::remove_dir_all(dir).unwrap();
 }

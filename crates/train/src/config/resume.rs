@@ -109,7 +109,7 @@ impl TrainConfig {
         let refused = found.refused;
         if !refused.is_empty() {
             return Err(Error::format(format!(
-                "a resumed run keeps its model, tokenizer, split and seed: {}. Omit that, or start another run with --out",
+                "a resumed run keeps its model, tokenizer, optimizer, split and seed: {}. Omit that, or start another run with --out",
                 refused.join("; ")
             )));
         }
