@@ -47,7 +47,10 @@ fn a_trained_model_is_quantised_and_talks() {
 
     // Without a template, chat is refused.
     let (code, _, err) = run(&["chat", "-m", &model, "--device", &device], "1\n");
-    assert!(code == 1 && err.contains("does not have a chat template") && err.contains("netcl generate -m"), "{err}");
+    assert!(
+        code == 1 && err.contains("does not have a chat template") && err.contains("netcl generate -m"),
+        "{err}"
+    );
     std::fs::write(checkpoint.join("chat_template.jinja"), TEMPLATE).unwrap();
     let (code, _, err) = run(&["quantize", &model, &gguf, "--type", "f32"], "");
     assert_eq!(code, 0, "{err}");

@@ -216,7 +216,10 @@ fn what_is_served_all_the_same_is_said() {
     );
     let refused =
         post(&url, "/v1/chat/completions", "", r#"{"messages": [{"role": "user", "content": "a"}]}"#);
-    assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("does not have a tokenizer"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 400") && refused.contains("does not have a tokenizer"),
+        "{refused}"
+    );
     assert!(stopped(child).contains("does not have a tokenizer"));
     std::fs::remove_dir_all(model).unwrap();
 }

@@ -12,7 +12,6 @@
 
 mod answer;
 mod app;
-mod output_grammar;
 mod checker;
 mod error;
 mod fields;
@@ -24,16 +23,17 @@ mod logprobs;
 mod metrics;
 mod model;
 mod names;
+mod output_grammar;
 mod piece;
 mod profile;
 mod reader;
 mod registry;
 mod routes;
+mod sampling_params;
 mod schemas;
 mod seats;
 mod stream;
 mod tools;
-mod sampling_params;
 mod worker;
 
 pub use app::ServeOptions;
