@@ -1,4 +1,4 @@
-# make demo           train a small GPT on this repository's own text, about five minutes on two cores with the build
+# make demo           train a small GPT on this repository's own text, about nine minutes on two cores with the build
 # make test           the whole test suite (installs PoCL through apt where there is no OpenCL)
 # make check          formatting, lints, layering, sizes; dependencies where cargo-deny is installed
 # make deny           licences, known faults and double versions of dependencies, by cargo-deny (cargo install cargo-deny)
