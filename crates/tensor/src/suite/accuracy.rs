@@ -108,19 +108,18 @@ impl Accuracy {
 pub(super) fn benchmark_sized(sample: &Trial, shapes: &[Vec<usize>], limit: usize) -> Trial {
     let mut out = sample.clone();
     out.inputs = sized(&sample.inputs, shapes, limit);
-    // Sums grow with the sizes, and their rounding with the square root of that.
-    let growth = widest(&out.inputs) as f64 / widest(&sample.inputs) as f64;
-    out.facts.tolerance *= growth.sqrt().max(1.0);
+    out.facts.tolerance *= growth(&sample.inputs, &out.inputs);
     out
+}
+
+/// Returns the factor of the allowed difference from inputs of one size to another. Sums grow with the sizes, and their rounding errors with the
+/// square root of the sizes.
+fn growth(from: &[SampleInput], to: &[SampleInput]) -> f64 {
+    (widest(to) as f64 / widest(from) as f64).sqrt().max(1.0)
 }
 
 fn widest(inputs: &[SampleInput]) -> usize {
     inputs.iter().flat_map(|i| i.shape().dims().iter().copied()).max().unwrap_or(1).max(1)
-}
-
-/// Draws the inputs of a sample.
-fn drawn(sample: &Trial, seed: u64, dtype: DType) -> Vec<Array> {
-    (0..).zip(&sample.inputs).map(|(i, input)| input.draw(seed * 16 + i, dtype)).collect()
 }
 
 /// Returns the inputs at these sizes, or at smaller ones of at most `limit` elements.
@@ -141,7 +140,7 @@ fn sized(inputs: &[SampleInput], shapes: &[Vec<usize>], limit: usize) -> Vec<Sam
 
 /// Runs the op and its reference.
 pub(super) fn accuracy(device: &Device, dtype: DType, sample: &Trial, seed: u64) -> Result<Accuracy> {
-    let hosts = drawn(sample, seed, dtype);
+    let hosts = sample.draw(seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
     let ys = tape::no_grad(|| sample.op.apply(&inputs))?;
     let got = ys.iter().map(|y| y.to_vec()).collect::<Result<_>>()?;
@@ -157,7 +156,7 @@ pub(super) fn gradients_of(
     sample: &Trial,
     seed: u64,
 ) -> Result<Option<ReferenceGradients>> {
-    let hosts = drawn(sample, seed, dtype);
+    let hosts = sample.draw(seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
     let dys = OnceCell::new();
     let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
@@ -174,7 +173,7 @@ pub(super) fn gradients_of(
 /// # Errors
 /// `Internal` if a gradient differs.
 pub(super) fn gradients(device: &Device, dtype: DType, sample: &Trial, seed: u64) -> Result<()> {
-    let hosts = drawn(sample, seed, dtype);
+    let hosts = sample.draw(seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
     let dys = OnceCell::new();
     let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
@@ -238,6 +237,10 @@ mod tests {
         assert_eq!(dims(&[vec![16_384, 768], vec![768]]), [vec![1024, 768], vec![768]]);
         assert_eq!(dims(&[vec![2304, 2304], vec![2304, 2304]]), [[144, 144], [144, 144]]);
         assert_eq!(dims(&[vec![4, 8], vec![8]]), [vec![4, 8], vec![8]]);
-        assert_eq!((widest(&inputs), widest(&over(&inputs, &[vec![4, 9], vec![8]]))), (8, 9));
+        let larger = |shapes: &[Vec<usize>]| growth(&inputs, &over(&inputs, shapes));
+        assert_eq!(
+            (larger(&[vec![1024, 800], vec![800]]), larger(&[vec![4, 8], vec![8]])),
+            (128f64.sqrt(), 1.0)
+        );
     }
 }

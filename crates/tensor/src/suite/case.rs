@@ -140,8 +140,7 @@ impl Prepared {
     }
 
     fn hosts(&self) -> &[Array] {
-        let draw = |i: usize| self.sample.inputs[i].draw(self.seed * 16 + i as u64, self.dtype);
-        self.hosts.get_or_init(|| (0..self.sample.inputs.len()).map(draw).collect())
+        self.hosts.get_or_init(|| self.sample.draw(self.seed, self.dtype))
     }
 
     fn check(&self, device: &Device, layouts: Layouts, depth: Depth) -> Result<()> {

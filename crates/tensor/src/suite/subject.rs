@@ -4,7 +4,7 @@ use super::sample::{Facts, Sample, SampleInput};
 use crate::array::Array;
 use crate::ops::MultiOp;
 use crate::ops::call::{Attributes, Call};
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 use std::any::Any;
 use std::rc::Rc;
 
@@ -72,6 +72,11 @@ impl Trial {
     /// The samples of an op.
     pub fn all<O: MultiOp<N, M>, const N: usize, const M: usize>() -> Vec<Self> {
         O::samples().into_iter().map(Self::of::<O, N, M>).collect()
+    }
+
+    /// Draws the inputs. Sample number `seed` of an op has the same inputs in every test.
+    pub fn draw(&self, seed: u64, dtype: DType) -> Vec<Array> {
+        (0..).zip(&self.inputs).map(|(i, input)| input.draw(seed * 16 + i, dtype)).collect()
     }
 
     fn of<O: MultiOp<N, M>, const N: usize, const M: usize>(sample: Sample<O, N>) -> Self {

@@ -53,7 +53,7 @@ impl PartialEq for OptimizerName {
 
 impl fmt::Debug for OptimizerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name)
+        fmt::Display::fmt(self, f)
     }
 }
 
