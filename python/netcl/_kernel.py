@@ -17,6 +17,7 @@ import math
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from ._class import like_inputs
 from ._netcl import Device, KernelText, Tensor, uninitialised
 from ._netcl import full as _full
 from .autograd import Function, no_grad
@@ -181,7 +182,7 @@ class Kernel:
                     raise UnsupportedError(
                         f"kernel {self.entry}: an input needs a gradient, but the kernel has none; pass one as grad=…, or call it within no_grad"
                     )
-            made = self._run(tensors, numbers)
+            made = tuple(like_inputs(y, tensors) for y in self._run(tensors, numbers))
             return made[0] if len(made) == 1 else made
         return _KernelFunction.apply(self, numbers, *tensors)
 

@@ -6,6 +6,7 @@ import functools
 from types import TracebackType
 from typing import Any, Callable, List, Optional, Tuple, Type, TypeVar
 
+from ._class import as_instance, like_inputs
 from ._netcl import Tensor, is_recording, record, set_recording
 from .errors import FormatError, UnsupportedError
 
@@ -105,9 +106,11 @@ class Function:
         if wrong:
             raise FormatError(f"{cls.__name__}: forward returns {', '.join(wrong)}, expected tensors")
         tensors = [a for a in args if isinstance(a, Tensor)]
+        results = [like_inputs(y, tensors) for y in results]
+        kinds = [type(y) for y in results]
 
         def backward(*grads: Optional[Tensor]) -> List[Optional[Tensor]]:
-            found = cls.backward(ctx, *grads)
+            found = cls.backward(ctx, *(None if g is None else as_instance(kind, g) for g, kind in zip(grads, kinds)))
             found = found if isinstance(found, (tuple, list)) else (found,)
             ctx._saved = None
             if len(found) != len(args):

@@ -1,5 +1,6 @@
 //! Operations of the registry, called by name: an operation added in Rust is available here without further code.
 
+use crate::class::Given;
 use crate::convert::{Ints, dtype, dtype_name};
 use crate::edge::{raised, run};
 use crate::tensor::PyTensor;
@@ -34,15 +35,15 @@ fn value(call: &Call, name: &str, kind: AttributeKind, given: &Bound<'_, PyAny>)
 
 impl PyOp {
     /// Appends the tensor or tensors of one input to `inputs`.
-    fn take(
+    fn take<'py>(
         &self,
         name: &str,
         arity: Arity,
-        given: &Bound<'_, PyAny>,
-        inputs: &mut Vec<Option<Tensor>>,
+        given: &Bound<'py, PyAny>,
+        (inputs, classes): (&mut Vec<Option<Tensor>>, &mut Given<'py>),
     ) -> PyResult<()> {
-        let one = |object: &Bound<'_, PyAny>| match object.extract::<PyRef<'_, PyTensor>>() {
-            Ok(tensor) => Ok(Some(tensor.inner.clone())),
+        let mut one = |object: &Bound<'py, PyAny>| match object.extract::<PyRef<'_, PyTensor>>() {
+            Ok(tensor) => classes.see(object).map(|()| Some(tensor.inner.clone())),
             Err(_) => Err(PyTypeError::new_err(format!(
                 "{}: {name} is {}, expected a netcl.Tensor",
                 self.call.name,
@@ -63,6 +64,17 @@ impl PyOp {
                 Ok(())
             }
         }
+    }
+
+    /// Returns the error for the first keyword that is not an argument.
+    fn unknown_of(&self, kwargs: &Bound<'_, PyDict>) -> PyResult<PyErr> {
+        let known = |name: &str| {
+            self.call.inputs.iter().any(|i| i.name == name)
+                || self.call.attributes.iter().any(|a| a.name == name)
+        };
+        let names: Vec<String> = kwargs.keys().iter().map(|name| name.extract()).collect::<PyResult<_>>()?;
+        let name = names.iter().find(|name| !known(name)).map_or("", String::as_str);
+        Ok(self.unknown(name))
     }
 
     fn unknown(&self, name: &str) -> PyErr {
@@ -151,7 +163,7 @@ impl PyOp {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let call = self.call;
-        let (mut inputs, mut attributes) = (Vec::new(), Vec::new());
+        let (mut inputs, mut attributes, mut classes) = (Vec::new(), Vec::new(), Given::default());
         let by_name = |name: &str| kwargs.map_or(Ok(None), |kwargs| kwargs.get_item(name));
         let mut used = 0;
         for (i, input) in call.inputs.iter().enumerate() {
@@ -162,10 +174,12 @@ impl PyOp {
                         call.name, input.name
                     )));
                 }
-                (Some(given), None) => self.take(input.name, input.arity, &given, &mut inputs)?,
+                (Some(given), None) => {
+                    self.take(input.name, input.arity, &given, (&mut inputs, &mut classes))?;
+                }
                 (None, Some(given)) => {
                     used += 1;
-                    self.take(input.name, input.arity, &given, &mut inputs)?;
+                    self.take(input.name, input.arity, &given, (&mut inputs, &mut classes))?;
                 }
                 (None, None) => inputs.push(None),
             }
@@ -193,21 +207,15 @@ impl PyOp {
             )));
         }
         if let Some(kwargs) = kwargs.filter(|kwargs| kwargs.len() != used) {
-            let known = |name: &str| {
-                call.inputs.iter().any(|i| i.name == name) || call.attributes.iter().any(|a| a.name == name)
-            };
-            let names: Vec<String> =
-                kwargs.keys().iter().map(|name| name.extract()).collect::<PyResult<_>>()?;
-            let name = names.iter().find(|name| !known(name)).map_or("", String::as_str);
-            return Err(self.unknown(name));
+            return Err(self.unknown_of(kwargs)?);
         }
         let given: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
         let mut ys = run(py, || call.invoke(&given, &attributes))?;
         if let (false, [_]) = (call.many, call.results) {
             let y = ys.pop().ok_or_else(|| PyTypeError::new_err(format!("{}: no result", call.name)))?;
-            return Ok(Bound::new(py, PyTensor::from(y))?.into_any());
+            return classes.result(py, y);
         }
-        let ys = ys.into_iter().map(|y| Py::new(py, PyTensor::from(y))).collect::<PyResult<Vec<_>>>()?;
+        let ys = ys.into_iter().map(|y| classes.result(py, y)).collect::<PyResult<Vec<_>>>()?;
         Ok(PyTuple::new(py, ys)?.into_any())
     }
 }

@@ -1,5 +1,6 @@
 //! Functions with a gradient, written in Python.
 
+use crate::class::Given;
 use crate::edge::{keep_exception, run};
 use crate::names::interned;
 use crate::tensor::PyTensor;
@@ -20,18 +21,23 @@ fn called(backward: &Py<PyAny>, dys: &[Option<Tensor>]) -> Result<Vec<Option<Ten
 }
 
 /// Records results, computed off the tape, as the results of one function. `backward` receives their gradients, or `None`, and returns a
-/// list of the inputs' gradients.
+/// list of the inputs' gradients. Each result keeps its class.
 #[pyfunction]
-fn record(
-    py: Python<'_>,
+fn record<'py>(
+    py: Python<'py>,
     name: &str,
-    inputs: Vec<PyRef<'_, PyTensor>>,
-    results: Vec<PyRef<'_, PyTensor>>,
+    inputs: Vec<PyRef<'py, PyTensor>>,
+    results: Vec<Bound<'py, PyTensor>>,
     backward: Py<PyAny>,
-) -> PyResult<Vec<PyTensor>> {
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let name = interned(name);
-    let of = |tensors: Vec<PyRef<'_, PyTensor>>| tensors.iter().map(|t| t.inner.clone()).collect::<Vec<_>>();
-    let (inputs, results) = (of(inputs), of(results));
+    let inputs: Vec<Tensor> = inputs.iter().map(|t| t.inner.clone()).collect();
+    let (mut classes, mut tensors) = (Vec::new(), Vec::new());
+    for y in results {
+        classes.push(Given::of(&[y.as_any()])?);
+        tensors.push(y.try_borrow()?.inner.clone());
+    }
+    let results = tensors;
     let made = run(py, move || {
         if results.is_empty() {
             return Err(Error::shape(format!("{name}: the function returned no results")));
@@ -39,7 +45,7 @@ fn record(
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         tape::function(name, &inputs, results, move |dys| called(&backward, dys))
     });
-    Ok(made?.into_iter().map(PyTensor::from).collect())
+    classes.into_iter().zip(made?).map(|(class, y)| class.result(py, y)).collect()
 }
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,6 +1,7 @@
 //! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks. Gradients flow through all of them. The
 //! number of elements that a mask selects is only known on the host, so masks wait for the device.
 
+use crate::class::Given;
 use crate::edge::run;
 use crate::tensor::PyTensor;
 use netcl::prelude::{DType, Error, Result, Tensor};
@@ -454,9 +455,14 @@ fn masked(x: &Tensor, mask: &Tensor, value: &Tensor) -> Result<()> {
 
 #[pymethods]
 impl PyTensor {
-    fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (x, parts) = (self.inner.clone(), parts(index)?);
-        run(py, move || taken(&x, parts)).map(Self::from).map_err(|e| out_of_bounds(py, e))
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let given = Given::of(&[slf.as_any()])?;
+        let (x, parts) = (slf.try_borrow()?.inner.clone(), parts(index)?);
+        given.result(py, run(py, move || taken(&x, parts)).map_err(|e| out_of_bounds(py, e))?)
     }
     /// Overwrites the elements that integers, slices, `None`, `...` or one mask select with values on the same device. This is not recorded
     /// on the tape.

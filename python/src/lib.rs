@@ -14,6 +14,7 @@
 use pyo3::prelude::*;
 
 mod call;
+mod class;
 mod convert;
 mod create;
 mod decoder;

@@ -3,6 +3,7 @@
 //! Types are promoted as in PyTorch. A mask takes the other operand's type, an integer becomes a float next to a float, and a number takes
 //! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 do not have a common type.
 
+use crate::class::Given;
 use crate::edge::run;
 use crate::tensor::PyTensor;
 use netcl::prelude::{DType, Error, Result, Shape, Tensor};
@@ -150,17 +151,34 @@ impl Operator {
     }
 }
 
-fn apply(
-    py: Python<'_>,
+/// The object that Python gets.
+type Made<'py> = PyResult<Bound<'py, PyAny>>;
+
+fn not_implemented(py: Python<'_>) -> Bound<'_, PyAny> {
+    py.NotImplemented().into_bound(py)
+}
+
+fn apply<'py>(
+    py: Python<'py>,
     operator: Operator,
-    x: &PyTensor,
-    other: &Bound<'_, PyAny>,
+    x: &Bound<'py, PyTensor>,
+    other: &Bound<'py, PyAny>,
     swapped: bool,
-) -> PyResult<Py<PyAny>> {
-    let Some(other) = Other::of(other)? else { return Ok(py.NotImplemented()) };
-    let x = x.inner.clone();
-    let made = run(py, move || operator.number(&x, &other, swapped))?;
-    Ok(Py::new(py, PyTensor::from(made))?.into_any())
+) -> Made<'py> {
+    let given = Given::of(&[x.as_any(), other])?;
+    let Some(other) = Other::of(other)? else { return Ok(not_implemented(py)) };
+    let x = x.try_borrow()?.inner.clone();
+    given.result(py, run(py, move || operator.number(&x, &other, swapped))?)
+}
+
+/// Applies an operation with one operand.
+fn unary<'py>(
+    x: &Bound<'py, PyTensor>,
+    operation: impl FnOnce(&Tensor) -> Result<Tensor> + Send,
+) -> Made<'py> {
+    let (py, given) = (x.py(), Given::of(&[x.as_any()])?);
+    let x = x.try_borrow()?.inner.clone();
+    given.result(py, run(py, move || operation(&x))?)
 }
 
 /// Creates a 0-dimensional tensor of the number with x's type.
@@ -275,146 +293,147 @@ const fn bits(expression: &'static str) -> Operator {
 }
 
 /// Applies a bitwise operation to integers, or to two masks or a mask and a Boolean, which gives a mask.
-fn logical(
-    py: Python<'_>,
+fn logical<'py>(
+    py: Python<'py>,
     operator: Operator,
-    x: &PyTensor,
-    other: &Bound<'_, PyAny>,
-) -> PyResult<Py<PyAny>> {
+    x: &Bound<'py, PyTensor>,
+    other: &Bound<'py, PyAny>,
+) -> Made<'py> {
+    let given = Given::of(&[x.as_any(), other])?;
+    let x = x.try_borrow()?.inner.clone();
     let mask = |t: &Tensor| t.dtype() == DType::Bool;
     let both = match other.cast::<PyTensor>() {
-        Ok(other) => mask(&x.inner) && mask(&other.borrow().inner),
-        Err(_) => mask(&x.inner) && other.is_instance_of::<PyBool>(),
+        Ok(other) => mask(&x) && mask(&other.try_borrow()?.inner),
+        Err(_) => mask(&x) && other.is_instance_of::<PyBool>(),
     };
-    let Some(other) = Other::of(other)? else { return Ok(py.NotImplemented()) };
-    let x = x.inner.clone();
+    let Some(other) = Other::of(other)? else { return Ok(not_implemented(py)) };
     let made = run(py, move || {
         let y = operator.number(&x, &other, false)?;
         if both { y.to_dtype(DType::Bool) } else { Ok(y) }
     })?;
-    Ok(Py::new(py, PyTensor::from(made))?.into_any())
+    given.result(py, made)
 }
 
 #[pymethods]
 impl PyTensor {
-    fn __add__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, ADD, self, other, false)
+    fn __add__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, ADD, slf, other, false)
     }
-    fn __radd__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, ADD, self, other, false)
+    fn __radd__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, ADD, slf, other, false)
     }
-    fn __sub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, SUB, self, other, false)
+    fn __sub__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, SUB, slf, other, false)
     }
-    fn __rsub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        if let (true, Ok(s)) = (self.inner.dtype().is_float(), other.extract::<f32>()) {
-            let x = self.inner.clone();
-            return Ok(Py::new(py, PyTensor::from(run(py, move || x.rsub_scalar(s))?))?.into_any());
+    fn __rsub__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        if let (true, Ok(s)) = (slf.try_borrow()?.inner.dtype().is_float(), other.extract::<f32>()) {
+            return unary(slf, move |x| x.rsub_scalar(s));
         }
-        apply(py, SUB, self, other, true)
+        apply(py, SUB, slf, other, true)
     }
-    fn __mul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, MUL, self, other, false)
+    fn __mul__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, MUL, slf, other, false)
     }
-    fn __rmul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, MUL, self, other, false)
+    fn __rmul__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, MUL, slf, other, false)
     }
-    fn __truediv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, DIV, self, other, false)
+    fn __truediv__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, DIV, slf, other, false)
     }
-    fn __rtruediv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        if let (true, Ok(s)) = (self.inner.dtype().is_float(), other.extract::<f32>()) {
-            let x = self.inner.clone();
-            return Ok(Py::new(py, PyTensor::from(run(py, move || x.rdiv_scalar(s))?))?.into_any());
+    fn __rtruediv__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        if let (true, Ok(s)) = (slf.try_borrow()?.inner.dtype().is_float(), other.extract::<f32>()) {
+            return unary(slf, move |x| x.rdiv_scalar(s));
         }
-        apply(py, DIV, self, other, true)
+        apply(py, DIV, slf, other, true)
     }
-    fn __floordiv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, FLOOR_DIV, self, other, false)
+    fn __floordiv__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, FLOOR_DIV, slf, other, false)
     }
-    fn __rfloordiv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, FLOOR_DIV, self, other, true)
+    fn __rfloordiv__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, FLOOR_DIV, slf, other, true)
     }
-    fn __mod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, MOD, self, other, false)
+    fn __mod__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, MOD, slf, other, false)
     }
-    fn __rmod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, MOD, self, other, true)
+    fn __rmod__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, MOD, slf, other, true)
     }
-    fn __lshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, SHIFT_LEFT, self, other, false)
+    fn __lshift__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, SHIFT_LEFT, slf, other, false)
     }
-    fn __rlshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, SHIFT_LEFT, self, other, true)
+    fn __rlshift__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, SHIFT_LEFT, slf, other, true)
     }
-    fn __rshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, SHIFT_RIGHT, self, other, false)
+    fn __rshift__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, SHIFT_RIGHT, slf, other, false)
     }
-    fn __rrshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        apply(py, SHIFT_RIGHT, self, other, true)
+    fn __rrshift__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        apply(py, SHIFT_RIGHT, slf, other, true)
     }
-    fn __matmul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented()) };
-        let (x, y) = (self.inner.clone(), other.borrow().inner.clone());
+    fn __matmul__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        let Ok(y) = other.cast::<Self>() else { return Ok(not_implemented(py)) };
+        let given = Given::of(&[slf.as_any(), other])?;
+        let (x, y) = (slf.try_borrow()?.inner.clone(), y.try_borrow()?.inner.clone());
         let made = run(py, move || promoted(&x, &y).and_then(|(x, y)| product(&x, &y)))?;
-        Ok(Py::new(py, Self::from(made))?.into_any())
+        given.result(py, made)
     }
-    fn __pow__(
-        &self,
-        py: Python<'_>,
-        other: &Bound<'_, PyAny>,
-        _modulo: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        apply(py, POW, self, other, false)
+    fn __pow__<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        _modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Made<'py> {
+        apply(py, POW, slf, other, false)
     }
-    fn __rpow__(
-        &self,
-        py: Python<'_>,
-        other: &Bound<'_, PyAny>,
-        _modulo: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        apply(py, POW, self, other, true)
+    fn __rpow__<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        _modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Made<'py> {
+        apply(py, POW, slf, other, true)
     }
-    fn __and__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        logical(py, bits("A & B"), self, other)
+    fn __and__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        logical(py, bits("A & B"), slf, other)
     }
-    fn __rand__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        logical(py, bits("A & B"), self, other)
+    fn __rand__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        logical(py, bits("A & B"), slf, other)
     }
-    fn __or__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        logical(py, bits("A | B"), self, other)
+    fn __or__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        logical(py, bits("A | B"), slf, other)
     }
-    fn __ror__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        logical(py, bits("A | B"), self, other)
+    fn __ror__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        logical(py, bits("A | B"), slf, other)
     }
-    fn __xor__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        logical(py, bits("A ^ B"), self, other)
+    fn __xor__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        logical(py, bits("A ^ B"), slf, other)
     }
-    fn __rxor__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        logical(py, bits("A ^ B"), self, other)
+    fn __rxor__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        logical(py, bits("A ^ B"), slf, other)
     }
-    fn __invert__(&self, py: Python<'_>) -> PyResult<Self> {
-        let x = self.inner.clone();
-        let made = run(py, move || match x.dtype() {
-            DType::Bool => map_typed("!x0", &[&x], &[], x.shape(), DType::Bool),
-            DType::I32 | DType::U32 => map_typed("~x0", &[&x], &[], x.shape(), x.dtype()),
-            _ => no_floats(&x, &x),
-        });
-        made.map(Self::from)
+    fn __invert__<'py>(slf: &Bound<'py, Self>) -> Made<'py> {
+        unary(slf, |x| match x.dtype() {
+            DType::Bool => map_typed("!x0", &[x], &[], x.shape(), DType::Bool),
+            DType::I32 | DType::U32 => map_typed("~x0", &[x], &[], x.shape(), x.dtype()),
+            _ => no_floats(x, x),
+        })
     }
-    fn __neg__(&self, py: Python<'_>) -> PyResult<Self> {
-        let x = self.inner.clone();
-        run(py, move || x.neg()).map(Self::from)
+    fn __neg__<'py>(slf: &Bound<'py, Self>) -> Made<'py> {
+        unary(slf, Tensor::neg)
     }
-    fn __abs__(&self, py: Python<'_>) -> PyResult<Self> {
-        let x = self.inner.clone();
-        run(py, move || x.abs()).map(Self::from)
+    fn __abs__<'py>(slf: &Bound<'py, Self>) -> Made<'py> {
+        unary(slf, Tensor::abs)
     }
-    fn __pos__(&self) -> Self {
-        self.inner.clone().into()
+    fn __pos__<'py>(slf: &Bound<'py, Self>) -> Made<'py> {
+        unary(slf, |x| Ok(x.clone()))
     }
     /// Compares elementwise. The result is a mask.
-    fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+    fn __richcmp__<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        op: CompareOp,
+    ) -> Made<'py> {
         let operator = match op {
             CompareOp::Eq => EQ,
             CompareOp::Ne => NE,
@@ -423,7 +442,7 @@ impl PyTensor {
             CompareOp::Gt => GT,
             CompareOp::Ge => GE,
         };
-        apply(py, operator, self, other, false)
+        apply(py, operator, slf, other, false)
     }
     fn __hash__(slf: &Bound<'_, Self>) -> usize {
         slf.as_ptr().addr()

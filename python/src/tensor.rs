@@ -1,11 +1,13 @@
 //! The tensor class: properties, memory, gradient, and conversions to and from the host.
 
+use crate::class::Given;
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
 use crate::edge::{run, wait};
 use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::join::cat;
+use netcl::tensor::tape::accumulate_in_place;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -36,6 +38,20 @@ impl PyTensor {
     #[new]
     fn new(tensor: &Self) -> Self {
         Self { inner: tensor.inner.clone() }
+    }
+    /// Classes that get their results define this; see `class.rs`.
+    #[classattr]
+    #[pyo3(name = "_result")]
+    const RESULT: Option<bool> = None;
+    /// Makes this object another tensor: the same memory and the same place on the tape.
+    fn _become(&mut self, tensor: &Self) {
+        self.inner = tensor.inner.clone();
+    }
+    /// Number of the buffer, and position in it in bytes.
+    #[getter]
+    fn _place(&self) -> (u64, usize) {
+        let offset = self.inner.layout().offset * self.inner.dtype().size();
+        (self.inner.storage().whole().number(), offset)
     }
     /// Sizes of the axes.
     #[getter]
@@ -92,10 +108,11 @@ impl PyTensor {
     }
     /// Gradient from the last backward, or `None`.
     #[getter]
-    fn grad(&self) -> Option<Self> {
-        let grad = self.inner.grad()?;
-        scope::note_gradient(&self.inner, &grad);
-        Some(Self { inner: grad })
+    fn grad<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let of = slf.try_borrow()?.inner.clone();
+        let Some(grad) = of.grad() else { return Ok(None) };
+        scope::note_gradient(&of, &grad);
+        Given::of(&[slf.as_any()])?.view(slf.py(), grad).map(Some)
     }
     #[setter]
     fn set_grad(&self, grad: Option<PyRef<'_, Self>>) {
@@ -112,20 +129,31 @@ impl PyTensor {
         let (y, dy) = (self.inner.clone(), gradient.map(|dy| dy.inner.clone()));
         run(py, move || dy.map_or_else(|| y.backward(), |dy| y.backward_with(&dy)))
     }
+    /// Like `backward`, but existing gradients are added to in their memory, so that views of them see the sums.
+    fn _backward_in_place(&self, py: Python<'_>, gradient: PyRef<'_, Self>) -> PyResult<()> {
+        let (y, dy) = (self.inner.clone(), gradient.inner.clone());
+        run(py, move || accumulate_in_place(|| y.backward_with(&dy)))
+    }
     /// Returns the same elements, off the tape. Does not copy.
-    fn detach(&self) -> Self {
-        self.inner.detach().into()
+    fn detach<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let detached = slf.try_borrow()?.inner.detach();
+        Given::of(&[slf.as_any()])?.result(slf.py(), detached)
     }
     /// Returns a copy with separate memory. Gradients flow through it.
     #[pyo3(name = "clone")]
-    fn copy(&self, py: Python<'_>) -> PyResult<Self> {
-        let x = self.inner.clone();
-        run(py, move || copy(&x)).map(Self::from)
+    fn copy<'py>(slf: &Bound<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let x = slf.try_borrow()?.inner.clone();
+        Given::of(&[slf.as_any()])?.result(py, run(py, move || copy(&x))?)
     }
     /// Moves the elements to another device, off the tape, or converts them to another storage type.
     #[pyo3(signature = (device=None, dtype=None))]
-    fn _to(&self, py: Python<'_>, device: Option<DeviceLike>, dtype: Option<DTypeLike>) -> PyResult<Self> {
-        let x = self.inner.clone();
+    fn _to<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        device: Option<DeviceLike>,
+        dtype: Option<DTypeLike>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let x = slf.try_borrow()?.inner.clone();
         let moved = run(py, move || {
             let x = match device {
                 None => x,
@@ -135,8 +163,8 @@ impl PyTensor {
                 }
             };
             dtype.map_or_else(|| Ok(x.clone()), |dtype| x.to_dtype(dtype.0))
-        });
-        moved.map(Self::from)
+        })?;
+        Given::of(&[slf.as_any()])?.result(py, moved)
     }
     /// Returns the elements' bytes in order, little endian. Waits for the device.
     fn _bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
