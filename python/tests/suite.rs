@@ -87,6 +87,10 @@ files!(
     test_opinfo,
     test_ops,
     test_process,
+    test_seed_000,
+    test_seed_000_model,
+    test_seed_000_programs,
+    test_seed_000_script,
     test_tensor,
     test_trainer,
 );

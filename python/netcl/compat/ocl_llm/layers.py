@@ -10,9 +10,13 @@ import numpy as np
 from ... import ops
 from ..._create import default_generator
 from ..._create import tensor as _tensor
-from ...autograd import no_grad
-from ...errors import FormatError
-from .tensor import OclTensor, Parameter
+from ..._netcl import Tensor
+from ..._netcl import full as _full
+from ...errors import FormatError, ShapeError
+from .buffer import TableBuffer
+from .contexts import EmbeddingBackwardContext
+from .ids import valid_ids
+from .tensor import OclTensor, Parameter, recorded
 
 
 def _normal(shape: Tuple[int, ...], std: float) -> Parameter:
@@ -73,14 +77,41 @@ class Linear(Layer):
 
 
 class Embedding(Layer):
-    """Looks up rows of a table by token ids. The table is on the device, so the host needs no copy during training."""
+    """Looks up rows of a table by token ids. An id outside of the table gives a row of zeros. The table is on the device, so the lookup needs no copy
+    on the host.
+    """
 
     def __init__(self, vocab_size: int, embed_dim: int) -> None:
+        self.vocab_size, self.embed_dim = vocab_size, embed_dim
         self.weight_param = _normal((vocab_size, embed_dim), 0.02)
+        self.weight_param._is_embedding_weight = True  # type: ignore[attr-defined]
+        self.weight_param._associated_layer = self  # type: ignore[attr-defined]
+
+    @property
+    def weight_host(self) -> Any:
+        """The table as an array that cannot be written to. It is read from the device, so it follows every step. Assigning an array overwrites the
+        table.
+        """
+        values = self.weight_param.to_host()
+        values.flags.writeable = False
+        return values
+
+    @weight_host.setter
+    def weight_host(self, values: Any) -> None:
+        self.weight_param.copy_(np.asarray(values, dtype=np.float32))
+
+    def _rows(self, ids: Any) -> Tensor:
+        table = self.weight_param
+        inside = ids >= 0
+        rows = ops.embedding(table, _tensor(np.where(inside, ids, 0), device=table.device))
+        if inside.all():
+            return rows
+        mask = _tensor(np.broadcast_to(inside[..., None], rows.shape), device=table.device)
+        return ops.where_cond(mask, rows, _full((), 0.0, rows.dtype, rows.device))
 
     def __call__(self, input_ids: Any) -> OclTensor:
-        ids = _tensor(np.asarray(input_ids, dtype=np.int32), device=self.weight_param.device)
-        return OclTensor._of(ops.embedding(self.weight_param, ids))
+        ids = valid_ids(input_ids, self.weight_param.shape[0])
+        return recorded(lambda: self._rows(ids), EmbeddingBackwardContext, self.weight_param, input_ids=ids)  # type: ignore[no-any-return]
 
 
 class GeLUActivation(Layer):
@@ -101,18 +132,29 @@ class LayerNorm(Layer):
 
 
 class PositionalEncoding(Layer):
-    """Adds sines and cosines of the positions."""
+    """Adds sines and cosines of the positions to x (B, S, E). ``pe_gpu_full`` is the buffer of the whole table (max_len, E)."""
 
     def __init__(self, max_len: int, embed_dim: int) -> None:
         place = np.arange(max_len)[:, None] / 10000 ** (2 * (np.arange(embed_dim)[None] // 2) / embed_dim)
-        self.pe_gpu_full = OclTensor(np.where(np.arange(embed_dim) % 2, np.cos(place), np.sin(place)))
+        self.pe_gpu_full = TableBuffer(np.where(np.arange(embed_dim) % 2, np.cos(place), np.sin(place)))
 
     def __call__(self, x: OclTensor) -> OclTensor:
-        return x.add(self.pe_gpu_full[: x.shape[1]])
+        table, length = OclTensor(_gpu_buffer=self.pe_gpu_full, _shape=self.pe_gpu_full.shape), x.shape[-2]
+        if length > table.shape[0]:
+            raise ShapeError(f"PositionalEncoding: the sequence has {length} positions, max_len is {table.shape[0]}")
+        return x.add(table[:length])
 
     def free_memory(self) -> None:
         """Frees the table."""
-        self.pe_gpu_full.free_memory()
+        self.pe_gpu_full.free()
+
+
+def _added(mask: Any) -> OclTensor:
+    """Returns a mask as a tensor that is added to scores."""
+    kind = mask.dtype.name if isinstance(mask, Tensor) else np.asarray(mask).dtype.name
+    if kind == "bool":
+        raise FormatError("mask: expected numbers that are added to the scores, 0 for visible positions and -1e9 for hidden ones; got truth values")
+    return mask if isinstance(mask, OclTensor) else OclTensor(mask)
 
 
 class MultiHeadAttention(Layer):
@@ -133,7 +175,7 @@ class MultiHeadAttention(Layer):
         q, k, v = heads(self.wq(x)), heads(self.wk(x)), heads(self.wv(x))
         scores = q.matmul(k.transpose(1, 2)).mul_scalar(1 / math.sqrt(self.head_dim))
         if mask is not None:
-            scores = scores.add(mask if isinstance(mask, OclTensor) else OclTensor(mask))
+            scores = scores.add(_added(mask))
         found = scores.softmax().matmul(v)
         return self.wo(found.reshape(b, self.num_heads, t, self.head_dim).transpose(1, 2).reshape(b, t, c))
 
@@ -149,6 +191,11 @@ class TransformerBlock(Layer):
     def __call__(self, x: OclTensor, mask: Any = None) -> OclTensor:
         x = x.add(self.attn(self.norm1(x), mask))
         return x.add(self.ff2(self.act(self.ff1(self.norm2(x)))))
+
+
+def causal_mask(length: int) -> OclTensor:
+    """Returns a mask (T, T) that hides each position's successors: 0 for visible positions, -1e9 for hidden ones."""
+    return OclTensor(np.triu(np.full((length, length), -1e9, dtype=np.float32), 1))
 
 
 class SimpleModel(Layer):
@@ -167,12 +214,12 @@ class SimpleModel(Layer):
         self.training = True
 
     def __call__(self, input_ids: Any, mask: Any = None) -> OclTensor:
-        """Computes the logits. ``mask`` is added to the attention scores [default: a causal mask]."""
-        t = np.shape(input_ids)[1]
-        if mask is None:
-            mask = np.triu(np.full((t, t), -1e9, dtype=np.float32), 1)
-        with no_grad():
-            added = OclTensor(mask)
+        """Computes the logits. ``mask`` (T, T) is added to the attention scores [default: every position sees all others]. ``causal_mask(T)`` hides
+        the positions that follow.
+        """
+        if np.ndim(input_ids) != 2:
+            raise ShapeError(f"SimpleModel: the ids have shape {np.shape(input_ids)}, expected (B, T)")
+        added = None if mask is None else _added(mask)
         x = self.positional(self.embedding(input_ids))
         for block in self.blocks:
             x = block(x, added)
@@ -194,5 +241,5 @@ class SimpleModel(Layer):
         self.positional.free_memory()
 
 
-__all__ = ["Embedding", "GeLUActivation", "Layer", "LayerNorm", "Linear", "MultiHeadAttention", "PositionalEncoding", "SimpleModel", "TransformerBlock"]
+__all__ = ["Embedding", "GeLUActivation", "Layer", "LayerNorm", "Linear", "MultiHeadAttention", "PositionalEncoding", "SimpleModel", "TransformerBlock", "causal_mask"]
 
