@@ -15,7 +15,7 @@ def as_instance(kind: Any, made: Tensor) -> Any:
 
 
 def like_inputs(made: Tensor, given: Sequence[Tensor]) -> Any:
-    """Returns a plain result with the class of its inputs. A result with a class of its own is returned unchanged."""
+    """Returns a plain result with the class of its inputs. A result that has its own class is returned unchanged."""
     classes = [x for x in given if x._result is not None]
     if not classes or made._result is not None:
         return made

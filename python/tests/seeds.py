@@ -1,4 +1,4 @@
-"""The design documents that netcl began with, read from the folder of test data when a test runs. Tests without it are skipped."""
+"""The design documents that netcl began with. Tests read them from the folder of test data, and are skipped if it does not have them."""
 
 import os
 import re

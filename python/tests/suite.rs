@@ -89,6 +89,7 @@ files!(
     test_process,
     test_seed_000,
     test_seed_000_model,
+    test_seed_000_operations,
     test_seed_000_programs,
     test_seed_000_script,
     test_tensor,

@@ -243,7 +243,7 @@ def test_row_095_the_state_has_t_m_and_v():
     state = optimizer.state_dict()
     assert optimizer.t == 1 == state["t"] and [a.shape for a in state["m"]] == [(2, 3), (4,)] == [a.shape for a in state["v"]]
     assert np.allclose(state["m"][0], 0.1 * drawn(2, 3), atol=1e-6) and state["m"][0].dtype == np.float32
-    # q has no gradient: it is not changed.
+    # q does not have a gradient and stays unchanged.
     assert np.array_equal(q.to_host(), drawn(4)) and not state["m"][1].any()
 
 

@@ -95,7 +95,7 @@ def load_checkpoint(path: str, model: Optional[SimpleModel] = None, optimizer: O
     if model is None:
         try:
             model = SimpleModel(words["config"])
-        except (KeyError, TypeError) as e:
+        except (FormatError, TypeError) as e:
             raise FormatError(f"{path}: the config does not describe a model: {e}") from e
         optimizer = AdamOptimizer(model.parameters()) if optimizer is None and "optimizer/t" in arrays else optimizer
     if optimizer is not None and any(name.startswith("optimizer/") for name in arrays) and "optimizer/t" not in arrays:

@@ -13,7 +13,7 @@ from .ids import valid_ids
 
 
 class MatMulBackwardContext(FunctionContext):
-    """C = A B with A (M, K) or (B, M, K), and B (K, N), which all matrices of A share: dA = dC Bᵀ and dB = Aᵀ dC, summed over the matrices."""
+    """C = A B with A (M, K) or (B, M, K) and B (K, N). The gradients are dA = dC Bᵀ, and dB = Aᵀ dC, summed over the matrices."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         super().__init__(a, b)

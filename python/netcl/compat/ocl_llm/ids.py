@@ -15,7 +15,7 @@ def valid_ids(ids: Any, size: int) -> Any:
     """
     given = np.asarray(ids.detach().numpy() if isinstance(ids, Tensor) else ids)
     if given.dtype.kind == "f" and given.size:
-        # Fractions, infinities and NaN are no ids.
+        # Fractions, infinities and NaN are not ids.
         whole = np.isfinite(given) & (given == np.floor(given))
         given = np.where(whole, given, -1.0)
     elif given.dtype.kind not in "iuf" and not (given.dtype == object and all(isinstance(i, int) for i in given.reshape(-1))):

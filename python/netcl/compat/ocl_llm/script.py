@@ -109,7 +109,7 @@ class Run:
         print(f"inference: {self.sample()!r}")
 
     def interrupted(self) -> str:
-        """Saves the state of an interrupted run beside its checkpoint, and returns a message."""
+        """Saves the state of an interrupted run in the folder of its checkpoint, and returns a message."""
         if not self.steps and not self.done:
             return "interrupted before the first step"
         stem, extension = os.path.splitext(self.path)

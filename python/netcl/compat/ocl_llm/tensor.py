@@ -15,7 +15,7 @@ from ..._create import zeros_like as _zeros_like
 from ..._host import rebuild
 from ..._netcl import Tensor, default_device, evaluate_into, free_memory, is_recording
 from ...autograd import no_grad as _no_grad
-from ...errors import FormatError, ShapeError
+from ...errors import FormatError, LaunchError, ShapeError
 from . import contexts
 from .buffer import FP_TYPE, GPUBuffer, registered
 from .context import FunctionContext, TapeBackwardContext, add_gradient, attach
@@ -54,6 +54,11 @@ def recorded(compute: Callable[[], Any], context: Callable[..., FunctionContext]
     return made
 
 
+def _operand(other: Any) -> Any:
+    """Returns an operand; an array becomes a tensor."""
+    return OclTensor(other) if isinstance(other, np.ndarray) and other.ndim else other
+
+
 class OclTensor(Tensor, metaclass=Switch):
     """A float32 tensor on the device. ``data``: an array, or a tensor, which is shared with its place on the tape. ``_gpu_buffer`` and ``_shape``
     make a tensor over the memory of a buffer.
@@ -63,6 +68,8 @@ class OclTensor(Tensor, metaclass=Switch):
 
     _ocl_initialized = False
     NoGradContext = NoGradContext
+    __array_priority__ = 1000.0
+    """NumPy leaves operators with its numbers and arrays on the left to the tensor."""
 
     def __new__(cls, *_: Any, **__: Any) -> "OclTensor":
         device = default_device()
@@ -138,6 +145,13 @@ class OclTensor(Tensor, metaclass=Switch):
         if buffer is None:
             buffer = self.__dict__["_data"] = GPUBuffer(self.nbytes, "tensor", _tensor=Tensor(Tensor.detach(self)))
         return buffer
+
+    @data.setter
+    def data(self, buffer: GPUBuffer) -> None:
+        needs = self.requires_grad
+        self._become(buffer._floats(self.shape))
+        self.__dict__.update(_data=buffer, _context=None)
+        self.requires_grad = needs
 
     @property
     def numel(self) -> int:  # type: ignore[override, unused-ignore]
@@ -263,8 +277,13 @@ class OclTensor(Tensor, metaclass=Switch):
     def zero_grad(self) -> None:
         """Sets the gradient to zero and keeps its buffer."""
         grad = self.grad
-        if grad is not None and grad.size:
+        if grad is None or not grad.size:
+            return
+        try:
             grad._set_all(0.0)
+        except LaunchError:
+            # A program may have freed the gradient's memory.
+            self.grad = _zeros_like(self.detach())
 
     def backward(self, gradient: Any = None) -> None:
         """Adds the gradients of this tensor to all leaves that it depends on, and to the results between them that still exist. ``gradient``: the
@@ -284,6 +303,7 @@ class OclTensor(Tensor, metaclass=Switch):
 
     def matmul(self, other: Any) -> "OclTensor":
         """Multiplies (M, K) (K, N), (B, M, K) (K, N) or (B, M, K) (B, K, N)."""
+        other = _operand(other)
         product: Callable[[], Any] = lambda: Tensor.__matmul__(self, other)
         if not isinstance(other, Tensor):
             raise TypeError(f"matmul: got {type(other).__name__}, expected a tensor")
@@ -296,6 +316,7 @@ class OclTensor(Tensor, metaclass=Switch):
 
     def add(self, other: Any) -> "OclTensor":
         """Adds a tensor, which may be broadcast, or a number."""
+        other = _operand(other)
         total: Callable[[], Any] = lambda: Tensor.__add__(self, other)
         if not isinstance(other, Tensor) and not isinstance(other, (int, float, np.number)):
             raise TypeError(f"add: got {type(other).__name__}, expected a tensor or a number")
@@ -307,6 +328,7 @@ class OclTensor(Tensor, metaclass=Switch):
 
     def mul(self, other: Any) -> "OclTensor":
         """Multiplies elementwise by a tensor, which may be broadcast, or by a number."""
+        other = _operand(other)
         if not isinstance(other, Tensor):
             return self.mul_scalar(other)
         return recorded(lambda: Tensor.__mul__(self, other), contexts.MulBackwardContext, self, other)  # type: ignore[no-any-return]
@@ -370,8 +392,23 @@ class OclTensor(Tensor, metaclass=Switch):
     def __rmul__(self, other: Any) -> "OclTensor":
         return self.mul(other)
 
+    def __sub__(self, other: Any) -> "OclTensor":
+        return Tensor.__sub__(self, _operand(other))  # type: ignore[return-value]
+
+    def __rsub__(self, other: Any) -> "OclTensor":
+        return Tensor.__rsub__(self, _operand(other))  # type: ignore[return-value]
+
+    def __truediv__(self, other: Any) -> "OclTensor":
+        return Tensor.__truediv__(self, _operand(other))  # type: ignore[return-value]
+
+    def __rtruediv__(self, other: Any) -> "OclTensor":
+        return Tensor.__rtruediv__(self, _operand(other))  # type: ignore[return-value]
+
     def __matmul__(self, other: Any) -> "OclTensor":
         return self.matmul(other)
+
+    def __rmatmul__(self, other: Any) -> "OclTensor":
+        return OclTensor(other).matmul(self)
 
 
 class Parameter(OclTensor):
