@@ -1,9 +1,8 @@
 //! Operations of the registry, called by name: an operation added in Rust is available here without further code.
 
-use crate::class::Given;
 use crate::convert::{Ints, dtype, dtype_name};
 use crate::edge::{raised, run};
-use crate::tensor::PyTensor;
+use crate::tensor::{Given, PyTensor};
 use netcl::prelude::Tensor;
 use netcl::tensor::ops::call::{Arity, AttributeKind, Call, Value};
 use netcl::tensor::ops::{calls, find};

@@ -1,10 +1,9 @@
 //! Elementwise expressions and reductions without gradients, for functions implemented in Python, such as those of `netcl.array_api`.
 
-use crate::class::Given;
 use crate::convert::{DTypeLike, Ints};
 use crate::edge::run;
 use crate::names::interned;
-use crate::tensor::PyTensor;
+use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{Error, Shape, Tensor};
 use netcl::tensor::ops::map::{map_into, map_typed};
 use netcl::tensor::ops::reduce::{Fold, fold};

@@ -1,9 +1,8 @@
 //! Functions with a gradient, written in Python.
 
-use crate::class::Given;
 use crate::edge::{keep_exception, run};
 use crate::names::interned;
-use crate::tensor::PyTensor;
+use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{Error, Result, Tensor};
 use netcl::tensor::tape;
 use pyo3::prelude::*;

@@ -1,9 +1,8 @@
 //! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks. Gradients flow through all of them. The
 //! number of elements that a mask selects is only known on the host, so masks wait for the device.
 
-use crate::class::Given;
 use crate::edge::run;
-use crate::tensor::PyTensor;
+use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::embedding::embedding;
 use netcl::tensor::ops::join::cat;

@@ -14,7 +14,6 @@
 use pyo3::prelude::*;
 
 mod call;
-mod class;
 mod convert;
 mod create;
 mod decoder;

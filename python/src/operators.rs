@@ -3,9 +3,8 @@
 //! Types are promoted as in PyTorch. A mask takes the other operand's type, an integer becomes a float next to a float, and a number takes
 //! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 do not have a common type.
 
-use crate::class::Given;
 use crate::edge::run;
-use crate::tensor::PyTensor;
+use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Error, Result, Shape, Tensor};
 use netcl::tensor::ops::map::{Number, map_typed};
 use netcl::tensor::tape;
