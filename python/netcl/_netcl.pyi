@@ -19,7 +19,7 @@ _Number = Union[int, float]
 _Axes = Union[None, int, Sequence[int]]
 _Index = Union[None, int, slice, EllipsisType, "Tensor", List[Any], np.ndarray[Any, Any], Tuple[Any, ...]]
 
-__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "Generator", "full", "uninitialised", "from_bytes", "evaluate", "evaluate_into", "fold_axes", "Op", "ops", "write_safetensors", "read_safetensors", "record", "KernelText", "Captured", "Operations", "DecoderModel", "Model", "Stream", "Training", "Update", "families", "presets", "train_config", "enter_lazy", "exit_lazy", "settle_lazy", "enter_scope", "exit_scope", "free_memory", "keep_in_scope", "set_recording", "is_recording", "after_fork_in_child", "exceptions"]
+__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "set_builder", "serve_builds", "Generator", "full", "uninitialised", "from_bytes", "evaluate", "evaluate_into", "fold_axes", "Op", "ops", "write_safetensors", "read_safetensors", "record", "KernelText", "Captured", "Operations", "DecoderModel", "Model", "Stream", "Training", "Update", "families", "presets", "train_config", "enter_lazy", "exit_lazy", "settle_lazy", "enter_scope", "exit_scope", "free_memory", "keep_in_scope", "set_recording", "is_recording", "after_fork_in_child", "exceptions"]
 __version__: str
 
 @final

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ import pytest
 import seeds
 
 import netcl as nc
+from netcl.compat.ocl_llm import OclTensor
 from netcl.compat.ocl_llm.checkpoint import read_checkpoint
+from netcl.compat.ocl_llm.script import main
 from netcl.compat.ocl_llm.settings import CONFIG
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ocl_llm" / "ocl_framework.py"
@@ -129,6 +132,20 @@ def test_row_104_an_interrupted_run_loses_nothing(place):
     done = read_checkpoint(str(place / path))[0]["epoch"] + 1
     status, shown, errors = run(place, "--load_checkpoint", path, "--num_epochs", str(done + 1))
     assert status == 0 and [e for e, _ in losses(shown)] == [str(done + 1)] and done >= 2 and not errors
+
+
+def test_the_script_runs_in_a_thread_of_another_program(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    found = []
+    device = nc.default_device().name
+    thread = threading.Thread(target=lambda: found.append(main([*SMALL, "--num_epochs", "1", "--gpu_id", device])))
+    thread.start()
+    thread.join()
+    assert found == [0] and losses(capsys.readouterr().out) and not OclTensor._ocl_initialized
+    (place / "input.txt").unlink()
+    assert main([*SMALL, "--gpu_id", device]) == 1 and "input.txt" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--nothing"])
 
 
 def test_row_105_checkpoints_are_written_to_save_dir(place):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -26,11 +29,33 @@ SAMPLE_TOKENS = 24
 """Characters of a sample."""
 
 
-class Run:
-    """A training run: settings, data, model and optimizer, and the number of epochs that are complete."""
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[List[int]]:
+    """Within the block, the first Ctrl-C is added to the yielded list, so that a step can end. The second one raises ``KeyboardInterrupt`` at once."""
+    asked: List[int] = []
 
-    def __init__(self, config: Mapping[str, Any], save_dir: str, checkpoint: Optional[str] = None) -> None:
-        self.config = dict(config)
+    def note(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.getsignal(signal.SIGINT)
+    # Only the main thread may set handlers. A process that ignores Ctrl-C continues to do so.
+    if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN or before is None:
+        yield asked
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Run:
+    """A training run: settings, data, model and optimizer, and the number of epochs that are complete. ``asked`` has a Ctrl-C that it must follow."""
+
+    def __init__(self, config: Mapping[str, Any], save_dir: str, checkpoint: Optional[str], asked: List[int]) -> None:
+        self.config, self.asked = dict(config), asked
         self.path = os.path.join(save_dir, config["checkpoint_filename"])
         words = read_checkpoint(checkpoint)[0] if checkpoint else None
         self.text = _text(config["data_file"])
@@ -68,13 +93,20 @@ class Run:
                 self.optimizer.step()
                 self.steps += 1
                 bar.update(info={"loss": loss})
+                self.follow()
         self.model.eval()
         with OclTensor.no_grad():
             parts = [(self.loss(x, y), len(x)) for x, y in batches(self.ids[self.split :], self.config["max_len"], self.config["batch_size"])]
         return sum(loss * n for loss, n in parts) / max(sum(n for _, n in parts), 1)
 
+    def follow(self) -> None:
+        """Ends the run if Ctrl-C was pressed."""
+        if self.asked:
+            raise KeyboardInterrupt
+
     def loss(self, x: Any, y: Any) -> float:
         """Computes the mean loss of windows."""
+        self.follow()
         return cross_entropy_loss_and_backward(self.model(x, causal_mask(x.shape[1])), y)
 
     def sample(self) -> str:
@@ -162,18 +194,10 @@ def main(given: Optional[List[str]] = None, config: Optional[Mapping[str, Any]] 
     """
     base: Dict[str, Any] = {**CONFIG, **({} if config is None else config)}
     args = arguments(given, base)
-    run: Optional[Run] = None
     try:
-        try:
-            words = read_checkpoint(args.load_checkpoint)[0] if args.load_checkpoint else None
-            settings = merged(args, base, None if words is None else words["config"])
-        except FormatError as e:
-            return _failed(e, 2)
-        _open_device(args.gpu_id)
-        run = Run(settings, args.save_dir, args.load_checkpoint)
-        run.train()
+        return _run(args, base)
     except KeyboardInterrupt:
-        print(f"\n{_saved(run)}", file=sys.stderr)
+        print("\ninterrupted before the first step", file=sys.stderr)
         return 130
     except DeviceError as e:
         return _failed(e, 1, doctor())
@@ -184,12 +208,30 @@ def main(given: Optional[List[str]] = None, config: Optional[Mapping[str, Any]] 
     finally:
         if OclTensor._ocl_initialized:
             ocl_shutdown()
+
+
+def _run(args: Any, base: Mapping[str, Any]) -> int:
+    try:
+        words = read_checkpoint(args.load_checkpoint)[0] if args.load_checkpoint else None
+        settings = merged(args, base, None if words is None else words["config"])
+    except FormatError as e:
+        return _failed(e, 2)
+    _open_device(args.gpu_id)
+    with deferred_interrupts() as asked:
+        run = Run(settings, args.save_dir, args.load_checkpoint, asked)
+        try:
+            run.train()
+        except KeyboardInterrupt:
+            print(f"\n{_saved(run)}", file=sys.stderr)
+            return 130
     return 0
 
 
-def _saved(run: Optional[Run]) -> str:
+def _saved(run: Run) -> str:
     try:
-        return "interrupted before the first step" if run is None else run.interrupted()
+        return run.interrupted()
+    except KeyboardInterrupt:
+        return "interrupted again; the state was not saved"
     except NetclError as e:
         return f"interrupted; the state could not be saved: {e}"
 
