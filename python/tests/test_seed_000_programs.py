@@ -301,3 +301,39 @@ def test_another_session_begins_after_a_shutdown():
     assert not OclTensor._ocl_initialized and ocl_initialize(name) == name
     y = pickle.loads(stored)
     assert type(y) is Parameter and y.requires_grad and np.array_equal(y.to_host(), numbers(3)) and y.add(1.0).to_host().shape == (3,)
+
+
+# The whole model and a step of Adam agree with PyTorch, with invalid targets among the tokens.
+def test_a_step_of_the_model_is_that_of_pytorch():
+    torch = pytest.importorskip("torch")
+    model, random = SimpleModel({**CONFIG, "num_layers": 1}), np.random.default_rng(4)
+    ids, targets = random.integers(0, 20, (3, 6)), random.integers(-3, 24, (3, 6))
+    weights = {name: torch.tensor(value, requires_grad=True) for name, value in model.state_dict().items()}
+
+    def linear(x, name):
+        return x @ weights[f"{name}.W"] + weights[f"{name}.b"]
+
+    def heads(x, name):
+        return linear(x, f"blocks.0.attn.{name}").reshape(3, 6, 4, 4).transpose(1, 2)
+
+    def norm(x):
+        return torch.nn.functional.layer_norm(x, (16,))
+
+    x = weights["embedding.weight_param"][torch.tensor(ids)] + torch.tensor(model.positional.pe_gpu_full.to_host())[:6]
+    h = norm(x)
+    scores = torch.softmax(heads(h, "wq") @ heads(h, "wk").transpose(-1, -2) / 2, -1)
+    x = x + linear((scores @ heads(h, "wv")).transpose(1, 2).reshape(3, 6, 16), "blocks.0.attn.wo")
+    x = x + linear(torch.nn.functional.gelu(linear(norm(x), "blocks.0.ff1")), "blocks.0.ff2")
+    valid = torch.tensor(np.where((targets > 0) & (targets < 20), targets, -100))
+    loss = torch.nn.functional.cross_entropy(linear(norm(x), "output").reshape(-1, 20), valid.reshape(-1))
+    loss.backward()
+    assert abs(cross_entropy_loss_and_backward(model(ids), targets) - loss.item()) < 1e-5
+    for name, p in model.named_parameters():
+        assert np.allclose(p.grad.to_host(), weights[name].grad.numpy(), atol=1e-5), name
+    # Adam's first step has the gradient's sign, which rounding decides near zero.
+    clear = {name: np.abs(w.grad.numpy() + 0.1 * w.detach().numpy()) > 1e-4 for name, w in weights.items()}
+    torch.optim.Adam(weights.values(), lr=0.01, weight_decay=0.1).step()
+    AdamOptimizer(model.parameters(), lr=0.01, weight_decay=0.1).step()
+    for name, p in model.named_parameters():
+        assert np.allclose(p.to_host()[clear[name]], weights[name].detach().numpy()[clear[name]], atol=2e-5), name
+    assert sum(chosen.sum() for chosen in clear.values()) > 0.9 * sum(chosen.size for chosen in clear.values())

@@ -55,8 +55,10 @@ def recorded(compute: Callable[[], Any], context: Callable[..., FunctionContext]
 
 
 def _operand(other: Any) -> Any:
-    """Returns an operand; an array becomes a tensor."""
-    return OclTensor(other) if isinstance(other, np.ndarray) and other.ndim else other
+    """Returns an operand; an array becomes a tensor, or a number if it has no axes."""
+    if isinstance(other, np.ndarray):
+        return OclTensor(other) if other.ndim else other.item()
+    return other
 
 
 class OclTensor(Tensor, metaclass=Switch):
