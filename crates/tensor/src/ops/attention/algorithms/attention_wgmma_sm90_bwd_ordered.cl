@@ -1,5 +1,13 @@
-/* The additional code of ORDERED for attention_wgmma_sm90_bwd.cl, with the contract, sizes and helpers of that file: dq in the order of the
- * keys. */
+/* Sums of dq over key blocks in their order: the code that ORDERED adds to attention_wgmma_sm90_bwd.cl. Consumers of attention_bwd_kv compute
+ * and store parts of dq, and the copiers add them in the order of the tickets. attention_bwd_round then writes dq.
+ *
+ * attention_bwd_round  dq = scale * sums, rounded to T
+ *   sums               f32 (B,H,PADDED(T)/64), each a block of 64 queries in the registers' order: DP/8 float4 of 128 items each
+ *   dq                 T (B,H,T,D), strided: first element dq0, strides dqb, dqh, dqt in elements; every element is written once
+ *   groups             B*H*PADDED(T)/64, of 128 items; a group owns 64 queries of a head
+ *
+ * Defines: those of attention_sm90.cl, ORDERED 1. Launched by `run` of ordered.rs, after attention_bwd_kv.
+ */
 /* Computes c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copied. */
 #define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b), 0)
 

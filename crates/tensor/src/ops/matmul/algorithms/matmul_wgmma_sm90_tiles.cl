@@ -1,5 +1,6 @@
-/* Tiles of matmul_wgmma_sm90.cl, with that kernel's arguments and defines: sizes of blocks, layout of local memory, the instruction and its
- * descriptors.
+/* Tiles of matmul_wgmma_sm90.cl: sizes of blocks, layout of local memory, the wgmma instruction and its descriptors. That file has the arguments,
+ * the launch and the defines; this part has the types that all other parts use: Product (arguments), Place (addresses in local memory) and, with
+ * CONV, Pixels.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
