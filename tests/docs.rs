@@ -157,7 +157,7 @@ fn every_page_is_a_chapter_of_the_book() {
     let listed = chapters();
     let chapters: BTreeSet<PathBuf> = listed.iter().map(|target| Path::new("docs").join(target)).collect();
     assert_eq!(chapters.len(), listed.len(), "docs/SUMMARY.md lists a chapter twice");
-    // Pages for contributors, and the list itself.
+    // These pages are for contributors, or are the list itself.
     let other = ["docs/SUMMARY.md", "docs/style.md", "docs/globals.md"].map(PathBuf::from);
     let is_page = |path: &PathBuf| path.starts_with("docs") && !path.starts_with("docs/log");
     let pages = documents().into_iter().filter(|path| is_page(path) && !other.contains(path));

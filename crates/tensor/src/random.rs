@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// Test vectors of Philox4x32-10 that were published with Random123 (kat_vectors).
+    /// Compares Philox4x32-10 with the test vectors that were published with Random123 (kat_vectors).
     #[test]
     fn known_answers() {
         let ones = u32::MAX;

@@ -133,7 +133,7 @@ fn described(text: &str) -> Result<DecoderConfig> {
 mod tests {
     use super::*;
 
-    /// Compares with the published parameter counts.
+    /// Compares the presets with the published parameter counts.
     #[test]
     fn known_shapes_have_the_parameters_of_their_models() {
         let millions = |name: &str| Preset::config(name).unwrap().parameters() as f64 / 1e6;
