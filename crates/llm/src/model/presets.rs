@@ -61,7 +61,8 @@ pub fn known() -> &'static [Preset] {
 impl Preset {
     /// Returns its sizes.
     pub fn sizes(&self) -> Sizes {
-        let ([layers, heads, kv_heads], [width, mlp, vocab, context]) = (self.layers, self.widths);
+        let [layers, heads, kv_heads] = self.layers;
+        let [width, mlp, vocab, context] = self.widths;
         Sizes {
             layers,
             heads,
