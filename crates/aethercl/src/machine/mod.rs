@@ -13,12 +13,16 @@ mod narrate;
 mod packet;
 mod processor;
 pub mod registers;
+mod residency;
 mod ring;
+pub mod scheduling;
 mod trace;
 mod vram;
 pub mod window;
 mod work;
 
+#[cfg(test)]
+mod scheduling_tests;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +34,8 @@ pub use host::HostMemory;
 pub use launch::{Binding, KernelLaunch};
 pub use narrate::{Narrator, Sink, TraceLevel, human_ns};
 pub use packet::{BadPacket, Packet};
+pub use residency::Moves;
+pub use scheduling::{DispatchScheduler, MemoryScheduler, PageRun, ReadyQueue, Resident, Schedulers};
 pub use trace::{Timeline, Track};
 pub use vram::{PAGE, Vram};
 pub use window::Window;
