@@ -64,6 +64,8 @@ check:
 drawings:
 	@dot -V >/dev/null 2>&1 || { echo "make drawings: Graphviz is not installed (apt-get install graphviz)"; exit 1; }
 	for source in docs/drawings/*.dot; do dot -Tsvg $$source -o $${source%.dot}.svg || exit 1; done
+	dot -Tpng -Gdpi=110 -Gbgcolor=white docs/drawings/aethercl_architecture.dot -o docs/aethercl_architecture.png
+	python3 tools/animate_drawing.py docs/drawings/aethercl_architecture.svg docs/aethercl_architecture_animated.svg
 
 book:
 	@if mdbook --version >/dev/null 2>&1; then mdbook build; \
