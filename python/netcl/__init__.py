@@ -84,6 +84,7 @@ __all__ = [
     "__version__",
     "arange",
     "asarray",
+    "aethercl",
     "autograd",
     "bfloat16",
     "bool_",

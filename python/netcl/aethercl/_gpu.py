@@ -18,7 +18,7 @@ from ._queue import CommandQueue, Fence, ReadBack, Shape, contents, layout, size
 from ._ring import CommandRing
 from ._window import Window
 
-# C = A B. A group of 8 by 8 items computes a tile of C: it copies a tile of A and one of B to local memory, and reads each value eight times.
+# C = A B. A group of 8 by 8 items computes a tile of C. It copies a tile of A and one of B to local memory, and reads each value eight times.
 _PRODUCT = """
 #define TILE 8
 __kernel __attribute__((reqd_work_group_size(TILE, TILE, 1)))
@@ -70,7 +70,7 @@ class Finding(NamedTuple):
     kernel: str
     line: int
     column: int
-    count: int
+    occurrences: int
     text: str
     """What happened, the source line with a caret, and the work-items."""
 
@@ -195,8 +195,8 @@ class GPU:
         address_c = self.allocate(m * n * element, "product")
         try:
             operands = read(address_a, size_a), read(address_b, size_b), write(address_c, m * n * element)
-            size = -(-n // _TILE) * _TILE, -(-m // _TILE) * _TILE
-            self.launch(program, "matrix_multiply", *operands, m, n, k, global_size=size, local_size=(_TILE, _TILE))
+            items = -(-n // _TILE) * _TILE, -(-m // _TILE) * _TILE
+            self.launch(program, "matrix_multiply", *operands, m, n, k, global_size=items, local_size=(_TILE, _TILE))
         except BaseException:
             self.free(address_c)
             raise
@@ -213,7 +213,7 @@ class GPU:
     def describe_launch(self, program: Program, kernel: str, *arguments: Argument, global_size: Shape, local_size: Shape) -> int:
         """Stores a launch descriptor in host memory and returns its bus address, for ``CommandRing.launch``. Each can be used once."""
         given = program._arguments(kernel, arguments)
-        return self._machine.launch_descriptor(program._program, kernel, given, sizes(global_size), sizes(local_size))
+        return self._machine.launch_descriptor(program._program, (kernel, given, sizes(global_size), sizes(local_size)))
 
     def counters(self) -> Optional[Counters]:
         """Returns the counters of the last launch, or ``None`` before the first one."""

@@ -107,7 +107,8 @@ class CommandQueue:
     def launch(self, program: Program, kernel: str, *arguments: Argument, global_size: Shape, local_size: Shape) -> Fence:
         """Enqueues the launch of a kernel with ``global_size`` work-items, in groups of ``local_size``; both have one to three dimensions."""
         given = program._arguments(kernel, arguments)
-        return self._fence(self._machine.launch(self.number, program._program, kernel, given, sizes(global_size), sizes(local_size)))
+        call = kernel, given, sizes(global_size), sizes(local_size)
+        return self._fence(self._machine.launch(self.number, program._program, call))
 
     def doorbell(self) -> None:
         """Announces the commands so far: the command processor may now read the ring."""

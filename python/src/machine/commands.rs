@@ -1,7 +1,7 @@
 //! Machines in Python: memory, queues, commands, registers and results.
 
 use super::callbacks::{PyDispatch, PyMemory, narrator};
-use super::launch::{GivenArgument, PyProgram, launch};
+use super::launch::{GivenLaunch, PyProgram, given_launch};
 use super::state::{LaunchResults, Machine, failure, lock, profile};
 use super::window::PyWindow;
 use crate::edge::run;
@@ -50,16 +50,6 @@ type Command = (usize, u64);
 
 fn command(fence: Fence) -> Command {
     (fence.queue, fence.value)
-}
-
-/// Converts one to three sizes; omitted ones are 1.
-fn sizes(sizes: Vec<u64>) -> Result<[u64; 3]> {
-    match sizes.as_slice() {
-        [x] => Ok([*x, 1, 1]),
-        [x, y] => Ok([*x, *y, 1]),
-        [x, y, z] => Ok([*x, *y, *z]),
-        _ => Err(Error::shape(format!("a launch has {} dimensions, expected 1 to 3", sizes.len()))),
-    }
 }
 
 #[pymethods]
@@ -209,40 +199,26 @@ impl PyMachine {
         self.submit(py, queue, Packet::Wait { queue: other as u32, value })
     }
 
-    #[pyo3(signature = (queue, program, kernel, arguments, global_size, local_size))]
+    /// Enqueues the launch of a kernel.
     fn launch(
         &self,
         py: Python<'_>,
         queue: usize,
         program: &PyProgram,
-        kernel: String,
-        arguments: Vec<GivenArgument>,
-        global_size: Vec<u64>,
-        local_size: Vec<u64>,
+        call: GivenLaunch,
     ) -> PyResult<Command> {
         let (machine, program) = (&self.0, &program.0);
         run(py, move || {
-            let range = [sizes(global_size)?, sizes(local_size)?];
-            let work = launch(machine, program, &kernel, arguments, range)?;
+            let work = given_launch(machine, program, call)?;
             machine.with(|gpu| gpu.launch(queue, work, Some(machine.keeper()))).map(command)
         })
     }
 
     /// Stores a launch descriptor for a LAUNCH packet that the program writes itself, and returns its bus address.
-    #[pyo3(signature = (program, kernel, arguments, global_size, local_size))]
-    fn launch_descriptor(
-        &self,
-        py: Python<'_>,
-        program: &PyProgram,
-        kernel: String,
-        arguments: Vec<GivenArgument>,
-        global_size: Vec<u64>,
-        local_size: Vec<u64>,
-    ) -> PyResult<u64> {
+    fn launch_descriptor(&self, py: Python<'_>, program: &PyProgram, call: GivenLaunch) -> PyResult<u64> {
         let (machine, program) = (&self.0, &program.0);
         run(py, move || {
-            let range = [sizes(global_size)?, sizes(local_size)?];
-            let work = launch(machine, program, &kernel, arguments, range)?;
+            let work = given_launch(machine, program, call)?;
             machine.with(|gpu| Ok(gpu.describe(work)))
         })
     }

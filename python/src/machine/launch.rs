@@ -59,15 +59,27 @@ fn binding((kind, address, bytes, data): GivenArgument) -> Result<Binding> {
     }
 }
 
-/// Builds a launch and checks the kernel's name and the group size.
-pub fn launch(
+/// A launch as given in Python: kernel, arguments, global size and local size.
+pub type GivenLaunch = (String, Vec<GivenArgument>, Vec<u64>, Vec<u64>);
+
+/// Converts one to three sizes; omitted ones are 1.
+fn sizes(sizes: &[u64]) -> Result<[u64; 3]> {
+    match sizes {
+        [x] => Ok([*x, 1, 1]),
+        [x, y] => Ok([*x, *y, 1]),
+        [x, y, z] => Ok([*x, *y, *z]),
+        _ => Err(Error::shape(format!("a launch has {} dimensions, expected 1 to 3", sizes.len()))),
+    }
+}
+
+/// Builds a launch and checks the kernel's name, the number of arguments and the group size.
+pub fn given_launch(
     machine: &Machine,
     program: &Arc<Program>,
-    kernel: &str,
-    arguments: Vec<GivenArgument>,
-    [global, local]: [[u64; 3]; 2],
+    (kernel, arguments, global, local): GivenLaunch,
 ) -> Result<Arc<KernelLaunch>> {
-    let Some(known) = program.kernel(kernel) else {
+    let [global, local] = [sizes(&global)?, sizes(&local)?];
+    let Some(known) = program.kernel(&kernel) else {
         let names: Vec<&str> = program.kernels().iter().map(|k| k.name.as_str()).collect();
         return Err(Error::format(format!(
             "the program does not have a kernel {kernel}; its kernels are {}",
@@ -88,5 +100,5 @@ pub fn launch(
     }
     let range = NdRange { global, local, offset: [0; 3], dimensions: 3 };
     let bindings = arguments.into_iter().map(binding).collect::<Result<_>>()?;
-    Ok(Arc::new(KernelLaunch::new(program, kernel, bindings, range, machine.launch.clone()).timed(true)))
+    Ok(Arc::new(KernelLaunch::new(program, &kernel, bindings, range, machine.launch.clone()).timed(true)))
 }

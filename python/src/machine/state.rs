@@ -1,4 +1,4 @@
-//! A machine behind a lock, results of its launches, and the thread that polls its register window.
+//! A locked machine, the results of its launches, and the thread that polls its register window.
 
 use super::callbacks::{Raised, in_callback};
 use crate::edge::keep_exception;

@@ -172,7 +172,7 @@ impl Gpu {
         end
     }
 
-    /// Brings the allocations that a command uses to device memory. Returns the time at which they are there.
+    /// Brings the allocations that a command uses to device memory. Returns the end of the last move.
     pub(super) fn make_resident(&mut self, packet: &Packet, ready: u64) -> Result<u64, GpuError> {
         if self.schedulers.memory.is_none() && self.residency.evicted == 0 {
             return Ok(ready);
