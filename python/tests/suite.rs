@@ -54,7 +54,7 @@ fn run(file: &str) {
         .env("PYTHONPATH", folder.path())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // libnetcl of the same build, for a test that links it.
-        .env("NETCL_C_LIBRARY", module().with_file_name(module_name("netcl_c")))
+        .env("LIBNETCL", module().with_file_name(module_name("netcl_c")))
         .current_dir(folder.path())
         .output()
         .unwrap();

@@ -1,7 +1,7 @@
 """Checks seed 002, a simulated GPU with Python on top, row by row of the table of the seeds' promises.
 
-The seed's own text is read from the shared folder next to the repository, if it exists: its listing runs unchanged, and the messages of its test
-run are compared with those of ``netcl.compat.simulated_driver``.
+The tests read the seed's own text from the shared folder next to the repository, if it exists. Its listing runs unchanged. The messages of its
+test run are compared with those of ``netcl.compat.simulated_driver``.
 """
 
 import os
@@ -262,15 +262,17 @@ def test_row_204_manager_harness_and_shutdown():
         first.allocate(8)
     first.close()
     # At exit, open GPUs are closed: the pending read-back and its callback finish.
-    script = """
-import numpy as np
-from netcl.aethercl import GPU
-gpu = GPU()
-address = gpu.allocate(80)
-gpu.write_data(address, np.arange(10.0))
-window = gpu.mmio()
-gpu.read_data_async(address, 10, np.float64, callback=lambda array: print("arrived", array.sum()))
-"""
+    script = "\n".join(
+        [
+            "import numpy as np",
+            "from netcl.aethercl import GPU",
+            "gpu = GPU()",
+            "address = gpu.allocate(80)",
+            "gpu.write_data(address, np.arange(10.0))",
+            "window = gpu.mmio()",
+            'gpu.read_data_async(address, 10, np.float64, callback=lambda array: print("arrived", array.sum()))',
+        ]
+    )
     assert run("-c", script) == "arrived 45.0\n"
     app = run(str(ROOT / "examples" / "aethercl" / "app.py"))
     assert "VERIFIKATION ERFOLGREICH" in app and "[AetherCL]" in app
@@ -306,19 +308,21 @@ def test_row_204_the_messages_of_the_harness():
 
 def test_row_205_numpy_verifies_the_result():
     # A wrong product must be reported: the harness compares, and does not only print.
-    script = """
-import sys
-import numpy as np
-from netcl.compat import simulated_driver
-from netcl.compat.simulated_driver import app
-right = simulated_driver.GPU.read_data
-def wrong(self, address, shape, dtype):
-    array = right(self, address, shape, dtype)
-    array[2, 3] += 1e-3
-    return array
-simulated_driver.GPU.read_data = wrong
-sys.exit(app.main())
-"""
+    script = "\n".join(
+        [
+            "import sys",
+            "import numpy as np",
+            "from netcl.compat import simulated_driver",
+            "from netcl.compat.simulated_driver import app",
+            "right = simulated_driver.GPU.read_data",
+            "def wrong(self, address, shape, dtype):",
+            "    array = right(self, address, shape, dtype)",
+            "    array[2, 3] += 1e-3",
+            "    return array",
+            "simulated_driver.GPU.read_data = wrong",
+            "sys.exit(app.main())",
+        ]
+    )
     assert "VERIFIKATION FEHLGESCHLAGEN" in run("-c", script, code=1)
     assert "stimmt mit NumPy überein" in run("-m", "netcl.compat.simulated_driver.app")
 
@@ -339,9 +343,9 @@ def test_row_206_architecture_picture():
 
 
 def test_row_208_one_command_builds_the_library(tmp_path):
-    library, compiler = Path(os.environ.get("NETCL_C_LIBRARY", "")), shutil.which("gcc") or shutil.which("cc")
+    library, compiler = Path(os.environ.get("LIBNETCL", "")), shutil.which("gcc") or shutil.which("cc")
     if not library.is_file() or compiler is None or not sys.platform.startswith("linux"):
-        pytest.skip("needs gcc, Linux, and NETCL_C_LIBRARY, the path of libnetcl")
+        pytest.skip("needs gcc, Linux, and LIBNETCL, the path of libnetcl")
     (tmp_path / "libnetcl.so.0").symlink_to(library)
     (tmp_path / "libnetcl.so").symlink_to("libnetcl.so.0")
     source = ROOT / "capi/simulated_driver/simulated_driver.c"
@@ -349,22 +353,24 @@ def test_row_208_one_command_builds_the_library(tmp_path):
     command = command.replace("PREFIX/include", str(ROOT / "capi/include")).replace("PREFIX/lib", ".")
     command = command.replace(" simulated_driver.c", f" {source}").replace("gcc", compiler, 1)
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    script = """
-import ctypes as c, sys
-import numpy as np
-lib = c.CDLL(sys.argv[1])
-lib.simulated_kernel_allocate.restype = lib.simulated_matrix_multiply.restype = c.c_ulonglong
-a, b = np.random.rand(5, 4), np.random.rand(4, 6)
-at = [lib.simulated_kernel_allocate(0, c.c_size_t(x.nbytes)) for x in (a, b)]
-for address, x in zip(at, (a, b)):
-    lib.simulated_kernel_write(0, c.c_ulonglong(address), c.c_size_t(x.nbytes), c.c_void_p(x.ctypes.data))
-shapes = [(c.c_int * 2)(*x.shape) for x in (a, b)]
-at_c = lib.simulated_matrix_multiply(0, *map(c.c_ulonglong, at), c.c_size_t(160), c.c_size_t(192), *shapes)
-out = np.empty((5, 6))
-assert lib.simulated_kernel_read(0, c.c_ulonglong(at_c), c.c_size_t(240), c.c_void_p(out.ctypes.data)) == 1
-assert np.allclose(out, a @ b)
-print("ok")
-"""
+    script = "\n".join(
+        [
+            "import ctypes as c, sys",
+            "import numpy as np",
+            "lib = c.CDLL(sys.argv[1])",
+            "lib.simulated_kernel_allocate.restype = lib.simulated_matrix_multiply.restype = c.c_ulonglong",
+            "a, b = np.random.rand(5, 4), np.random.rand(4, 6)",
+            "at = [lib.simulated_kernel_allocate(0, c.c_size_t(x.nbytes)) for x in (a, b)]",
+            "for address, x in zip(at, (a, b)):",
+            "    lib.simulated_kernel_write(0, c.c_ulonglong(address), c.c_size_t(x.nbytes), c.c_void_p(x.ctypes.data))",
+            "shapes = [(c.c_int * 2)(*x.shape) for x in (a, b)]",
+            "at_c = lib.simulated_matrix_multiply(0, *map(c.c_ulonglong, at), c.c_size_t(160), c.c_size_t(192), *shapes)",
+            "out = np.empty((5, 6))",
+            "assert lib.simulated_kernel_read(0, c.c_ulonglong(at_c), c.c_size_t(240), c.c_void_p(out.ctypes.data)) == 1",
+            "assert np.allclose(out, a @ b)",
+            'print("ok")',
+        ]
+    )
     assert run("-c", script, str(tmp_path / "simulated_driver.so")) == "ok\n"
 
 

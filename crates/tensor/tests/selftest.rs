@@ -24,7 +24,7 @@ static SCALE: Kernel = Kernel::new(
     "__kernel void scale(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = (STEP == 1 ? 4 : 3) * x[i]; }",
 )
 .tune(&[("STEP", &[1, 2, 4])]);
-// This kernel is wrong and has no substitute.
+// This kernel is wrong, without a substitute.
 static LOST: Kernel = Kernel::new(
     "lost",
     "__kernel void lost(__global const float *x, __global float *y) { y[get_global_id(0)] = 0; }",

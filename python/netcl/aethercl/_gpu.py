@@ -72,7 +72,7 @@ class Finding(NamedTuple):
     column: int
     occurrences: int
     text: str
-    """What happened, the source line with a caret, and the work-items."""
+    """The defect, the source line with a caret, and the work-items."""
 
 
 class GPU:

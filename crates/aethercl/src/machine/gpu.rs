@@ -12,10 +12,10 @@
 use super::engines::Engines;
 use super::host::HostMemory;
 use super::journal::Journal;
+use super::moves::Residency;
 use super::narrate::{Narrator, TraceLevel};
 use super::packet::Packet;
 use super::registers::{Effect, QUEUES, Registers, offset, status};
-use super::residency::Residency;
 use super::ring::Ring;
 use super::scheduling::Schedulers;
 use super::trace::{Timeline, Track};
@@ -217,6 +217,7 @@ impl Gpu {
             callbacks: VecDeque::new(),
             results: BTreeMap::new(),
         });
+        self.show_window();
         Ok(number)
     }
 

@@ -6,38 +6,11 @@
 
 use super::engines::CopyDirection;
 use super::gpu::Gpu;
+use super::moves::{Live, Moves};
 use super::narrate::TraceLevel;
 use super::scheduling::{DispatchScheduler, MemoryScheduler, Resident};
 use super::{GpuError, Packet};
 use crate::model;
-use std::collections::BTreeMap;
-
-/// Uses of allocations, and the bytes moved.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Residency {
-    /// Size and last use by address.
-    live: BTreeMap<u64, Live>,
-    /// Commands so far.
-    commands: u64,
-    /// Number of allocations in host memory.
-    evicted: usize,
-    moves: Moves,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Live {
-    bytes: u64,
-    last_use: u64,
-}
-
-/// Bytes that a memory scheduler moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moves {
-    /// From device memory to host memory.
-    pub out_bytes: u64,
-    /// Back to device memory.
-    pub in_bytes: u64,
-}
 
 impl Gpu {
     /// Replaces the choice of the next queue; `None` restores the default.

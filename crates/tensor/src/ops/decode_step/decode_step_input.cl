@@ -3,8 +3,8 @@
  *
  * publish, wait1, wait4          write a word of the exchange, and poll one or four words until their epoch is right
  * publish_weight, wait_weight    the same for an f32, which takes two words if words have 32 bits
- * take, take_vector, take_heads  read the input of a stage from the exchange, from the embeddings, or from the heads' shares, and store it in
- *                                local memory with put_input, in the order in which the rows read it (planes_dot.cl)
+ * take, take_vector, take_heads  Read the input of a stage from the exchange, the embeddings, or the heads' shares. put_input stores it in local
+ *                                memory in the order in which the rows read it (planes_dot.cl).
  *
  * All work-items of a group call the take functions; an item owns every ITEMS-th group of four elements.
  */

@@ -1,5 +1,5 @@
-/* Vectors of VW elements of type T as 16 bytes of memory: VW is 4 for f32, and 8 for f16 and bf16. vload and vstore guarantee only the alignment of
- * an element, and a driver then moves elements one by one.
+/* Vectors of VW elements of type T as 16 bytes of memory. VW is 4 for f32, and 8 for f16 and bf16. The functions vload and vstore guarantee only
+ * the alignment of an element, and a driver then moves elements one by one.
  *
  * unpack(v)  16 bytes, a uint4 -> VW floats
  * pack(v)    VW floats -> 16 bytes, rounded to T

@@ -11,8 +11,8 @@
 /* Computes c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copied. */
 #define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b), 0)
 
-/* Stores a packed fragment of 64 keys x 64 queries to local memory as the A operand of PRODUCT_Q_PART: `to` is the block's first byte, `row` the
- * item's row for stmatrix (lanes 8 i to 8 i + 7 pass the rows of matrix i of four), 128 bytes per key, swizzled. */
+/* Stores a packed fragment of 64 keys x 64 queries to local memory as the A operand of PRODUCT_Q_PART, 128 bytes per key, swizzled. `to` is the
+ * block's first byte. `row` is the item's row for stmatrix: lanes 8 i to 8 i + 7 pass the rows of matrix i of four. */
 INLINE void store_transposed(uint to, const uint *p, int row, int lane) {
 #pragma unroll
   for (int j = 0; j < KV_BQ / 8; j += 2)
