@@ -217,7 +217,9 @@ impl Gpu {
             callbacks: VecDeque::new(),
             results: BTreeMap::new(),
         });
-        self.show_window();
+        if self.window.is_some() {
+            self.show_window();
+        }
         Ok(number)
     }
 
