@@ -1,34 +1,35 @@
-# make demo           train a small GPT on this repository's own text, about nine minutes on two cores with the build
-# make test           the whole test suite (installs PoCL through apt where there is no OpenCL)
-# make check          formatting, lints, layering, sizes; dependencies where cargo-deny is installed
-# make deny           licences, known faults and double versions of dependencies, by cargo-deny (cargo install cargo-deny)
-# make bench          matrix products, attention, ops and training, beside PyTorch where PEER=python names one that has it
-# make sanitize       the op suite under Oclgrind: races and uninitialised memory
-# make compile-check  every kernel variant, at most 24 sources of each (LIMIT), through clang for AMD and SPIR targets
-# make intel          the op suite on Intel's CPU runtime
-# make kills          ranks of runs under MPI killed at 20 moments each, minutes
-# make step-times      the model of step time beside measured steps of 1, 2 and 4 ranks over slowed links, two minutes
-# make collectives    sums of vectors of more than 2^31 bytes, threads and both MPIs, 14 GB of memory
-# make large          tensors of more than 2^31 elements on Intel's CPU runtime and the simulated GPU, five minutes and 24 GB of
-#                     memory (NETCL_TEST_DEVICE and cargo test -p netcl-tensor --test large -- --ignored for another device)
-# make sim            every op and storage type, with every variant and tuned value, on the simulated GPU with all its checks
-# make mnist          a classifier of MNIST where its files are at hand, and its accuracy, a minute on two cores
-# make candidates     the same with every combination of tuned values, on the test device and the simulated GPU, half an hour and more
-# make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
-# make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
-# make fuzz           broken programs for the simulated GPU's compiler, and damaged files for each reader of models, SECONDS for each (an hour)
-# make peers          files that are written here, in llama.cpp and in pip's gguf (NETCL_PYTHON names a Python that has them)
-# make python         the Python wheel, built and tested in clean environments (PYTHONS="python3.9 python3.13" names the interpreters)
-# make array-api    array-api-tests on netcl.array_api: ARRAY_API_TESTS names a checkout of them, NETCL_PYTHON a Python that has netcl
-# make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
-#                     and how many of them are found
-# make book           the documents as a website in the folder book, by mdBook (cargo install mdbook --locked)
-# make aethercl       AetherCL as an OpenCL driver: library, loader's file and the program that runs others on it, in target/aethercl
-# make capi           libnetcl for C: headers, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
-#                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
-# make serve-check    `netcl serve` asked by openai, ollama, litellm, instructor and headless Chromium (pip installs them in target; CHROMIUM
-#                     names a browser, without it playwright fetches one; MODEL a model with a chat template)
-# make drawings       the drawings of ARCHITECTURE.md from docs/drawings/*.dot, by Graphviz (apt-get install graphviz)
+# make demo           Train a small GPT on this repository's own text: about nine minutes on two cores, including the build.
+# make test           Run the whole test suite; install PoCL with apt if no OpenCL device exists.
+# make check          Check formatting, lints, layering, sizes and documents; check dependencies if cargo-deny is installed.
+# make deny           Check dependencies with cargo-deny: licenses, advisories, duplicate versions (cargo install cargo-deny).
+# make bench          Time matrix products, attention, operations and training. PEER=python compares with PyTorch in that Python.
+# make sanitize       Run the operation suite under Oclgrind, which finds races and uninitialized memory.
+# make compile-check  Compile every kernel variant with clang for AMD and SPIR targets, at most LIMIT sources of each (24).
+# make intel          Run the operation suite on Intel's CPU runtime.
+# make kills          Kill ranks of MPI runs at 20 moments each; takes minutes.
+# make step-times     Compare the model of step time with steps of 1, 2 and 4 ranks over slow links; takes two minutes.
+# make collectives    Sum vectors of more than 2^31 bytes between threads and with both MPIs; needs 14 GB of memory.
+# make large          Test tensors of more than 2^31 elements on Intel's CPU runtime and the simulated GPU: five minutes, 24 GB of memory.
+#                     Another device: NETCL_TEST_DEVICE=... cargo test -p netcl-tensor --test large -- --ignored
+# make sim            Test every operation, storage type, variant and tuned value on the simulated GPU with all checks.
+# make mnist          Train a classifier on MNIST, if its files are available, and print its accuracy; takes a minute on two cores.
+# make candidates     Test every combination of tuned values on the test device and the simulated GPU; takes half an hour or more.
+# make sim-speed      Compare the speed of the simulated GPU with Oclgrind 21.10 on the same kernels (apt-get install oclgrind).
+# make differential   Compare 10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime.
+# make trees          Compare 5,000 random expression trees with the interpreter on PoCL, the simulated GPU and Intel's CPU runtime.
+# make fuzz           Test the simulated GPU's compiler with broken programs, and each model reader with damaged files: SECONDS each (3600).
+# make peers          Read files that netcl writes with llama.cpp and with pip's gguf (NETCL_PYTHON names a Python that has them).
+# make python         Build the Python wheel and test it in clean environments (PYTHONS="python3.9 python3.13" names the interpreters).
+# make array-api      Run array-api-tests on netcl.array_api (ARRAY_API_TESTS names their folder, NETCL_PYTHON a Python with netcl).
+# make mutants        Plant fifty defects in kernels, ten of them in variants and tuned values that are not the default, and count those found.
+# make book           Build the documents as a website in the folder book with mdBook (cargo install mdbook --locked).
+# make aethercl       Build AetherCL as an OpenCL driver in target/aethercl: library, ICD file, and the program that runs others on it.
+# make capi           Build libnetcl for C in target/capi: headers, libraries, pkg-config file, CMake package. Run its programs, also with
+#                     valgrind and from Python if these are installed (NETCL_PYTHON names a Python that has NumPy).
+# make serve-check    Test `netcl serve` with openai, ollama, litellm, instructor and headless Chromium, which pip installs in target. CHROMIUM
+#                     names a browser [default: the one that playwright downloads], MODEL a model with a chat template.
+# make report-check   Open the page of `aethercl run --html` in a browser (pip install playwright).
+# make drawings       Render the drawings in docs/drawings/*.dot with Graphviz (apt-get install graphviz).
 
 PEER ?= auto
 SECONDS ?= 3600
@@ -63,6 +64,8 @@ check:
 drawings:
 	@dot -V >/dev/null 2>&1 || { echo "make drawings: Graphviz is not installed (apt-get install graphviz)"; exit 1; }
 	for source in docs/drawings/*.dot; do dot -Tsvg $$source -o $${source%.dot}.svg || exit 1; done
+	dot -Tpng -Gdpi=110 -Gbgcolor=white docs/drawings/aethercl_architecture.dot -o docs/aethercl_architecture.png
+	python3 tools/animate_drawing.py docs/drawings/aethercl_architecture.svg docs/aethercl_architecture_animated.svg
 
 book:
 	@if mdbook --version >/dev/null 2>&1; then mdbook build; \
@@ -119,8 +122,8 @@ differential:
 	NETCL_DIFFERENTIAL=10000 $(CARGO) test --locked --release --package netcl-device --test differential -- --nocapture
 	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --locked --release --package netcl-device --test differential -- --nocapture
 
-# 5000 random trees as generated kernels, on PoCL (half each in two processes), Intel's runtime (one process after the other, because it keeps
-# memory of every program) and the simulated GPU.
+# Generates kernels from 5,000 random trees. Two processes share them on PoCL. On Intel's runtime processes run one after the other, because that
+# runtime does not free the memory of programs.
 TREES = NETCL_TEST_TREES=2502 $(CARGO) test --locked --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
 trees:
 	$(CARGO) test --locked --release --package netcl-tensor --lib --no-run
@@ -141,7 +144,6 @@ peers:
 serve-check: build
 	CHROMIUM="$(CHROMIUM)" tools/serve_check.sh $(NETCL) $(MODEL)
 
-# The page of `aethercl run --html` in a browser (pip install playwright).
 report-check: aethercl
 	python3 tools/sim_report_check.py --aethercl target/aethercl/aethercl $(if $(CHROMIUM),--chromium $(CHROMIUM))
 

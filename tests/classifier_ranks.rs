@@ -330,7 +330,7 @@ fn what_fails_fails_at_every_rank() {
     let cases: [(&dyn Fn(usize) -> ClassifierConfig, &str); 3] =
         [(&other, "the configuration"), (&few, "--batch to 4 or more"), (&wild, "Lower --lr")];
     for (i, (config, words)) in cases.into_iter().enumerate() {
-        // Shared between threads.
+        // The threads share these settings.
         let all: Vec<ClassifierConfig> = (0..2).map(config).collect();
         for failed in run_ranks(2, |rank| all[rank].clone(), (&path(&i.to_string()), false), go_on) {
             let failed = failed.unwrap_err();

@@ -53,7 +53,7 @@ fn without_code(text: &str) -> String {
         if n % 2 == 1 {
             prose.push_str("Code");
         }
-        // Placeholders of a format.
+        // Skip the placeholders of a format.
         for c in part.chars().filter(|_| n % 2 == 0) {
             match c {
                 '{' => depth += 1,

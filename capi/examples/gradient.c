@@ -1,4 +1,4 @@
-// Tensors, operations by name, gradients: the loss of a linear map, and how it changes with each weight.
+// Computes the loss of a linear map by operations called by name, and the gradient of each weight.
 #include <netcl.h>
 #include <stdio.h>
 #include <stdlib.h>

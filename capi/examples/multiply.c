@@ -1,4 +1,4 @@
-// The driver's functions: two matrices go to the GPU, their product comes back, with its gradient.
+// Multiplies two matrices with the driver's functions, and computes the gradient of the product.
 #include <netcl_driver.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-// The simulated GPU: a kernel that races is run, and the race is found; then a correct one is counted.
+// Runs a kernel with a data race on the simulated GPU, which reports the race. Then it counts the work of a correct kernel.
 #include <aethercl.h>
 #include <stdio.h>
 #include <stdlib.h>

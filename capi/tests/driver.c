@@ -94,7 +94,7 @@ static void elements(void) {
   CHECK(execute_mul_backward_on_gpu(0, gdy, ga, gb, NULL, NULL, N) == 1);
   same("add", out[0], sum, N), same("mul", out[1], product, N), same("gelu", out[2], act, N);
   same("gelu_backward", out[3], dact, N), same("mul_backward da", out[4], da, N), same("mul_backward db", out[5], db, N);
-  // In-place operations, and copying part of a buffer.
+  // Run operations in place, and copy a part of a buffer.
   double *twice = doubles(N), *half = doubles(N / 2);
   for (int i = 0; i < N; i++) twice[i] = 2.0 * a[i];
   for (int i = 0; i < N / 2; i++) half[i] = 2.0 * a[i];

@@ -218,7 +218,7 @@ def simulated(dtype, m, k, n):
     out = np.empty((m, n), dtype)
     assert lib.simulated_kernel_read(0, result, out.nbytes, out.ctypes.data) == 1
     assert np.allclose(out, a @ b, rtol=1e-5 if dtype == np.float32 else 1e-12)
-    # Again, with a callback.
+    # Read again, with a callback.
     there, later = threading.Event(), np.empty((m, n), dtype)
     callback = c.CFUNCTYPE(None, c.c_int, c.c_void_p)(lambda status, user: there.set() if status == 0 and user == 7 else None)
     read = lib.netcl_simulated_read_async

@@ -61,7 +61,7 @@ static void functions(aethercl_machine *gpu, aethercl_program *program) {
   CHECK(!aethercl_copy(gpu, other, at_y, at_x, sizeof x, NULL) && !aethercl_read(gpu, other, at_y, y, sizeof y, NULL, NULL, &fence));
   CHECK(!aethercl_doorbell(gpu, other) && aethercl_run(gpu) == NETCL_STATUS_LAUNCH); // the first queue has not rung
   CHECK(!aethercl_doorbell(gpu, queue) && !aethercl_wait(gpu, fence, NULL) && y[0] == 3 && y[N - 1] == 3);
-  // Invalid arguments.
+  // Pass invalid arguments.
   CHECK(aethercl_launch(gpu, queue, program, "none", arguments, 2, global, local, NULL) == NETCL_STATUS_ARGUMENT);
   CHECK(aethercl_read(gpu, queue, at_y, y, (size_t)1 << 50, NULL, NULL, NULL) == NETCL_STATUS_ARGUMENT);
   CHECK(aethercl_write(gpu, 7, at_y, y, 4, NULL) != NETCL_STATUS_OK);

@@ -19,7 +19,7 @@ fn compiled(source: &Path, into: &Path) -> Option<PathBuf> {
         eprintln!("skipped: no C compiler ({compiler})");
         return None;
     }
-    // The soname that programs look for.
+    // Programs look for this soname.
     let soname = into.join("libnetcl.so.0");
     if !soname.exists() {
         std::os::unix::fs::symlink(library(), &soname).unwrap();

@@ -33,7 +33,7 @@ int main(void) {
   CHECK(atomic_load(&lines) >= 3);
   CHECK(simulated_kernel_read(0, at_c, sizeof c, c) == 1);
   for (int i = 0; i < M * N; i++) CHECK(fabs(c[i] - expected[i]) < 1e-14);
-  // Several asynchronous read-backs at a time.
+  // Start several asynchronous read-backs at a time.
   int user = 42;
   double later[4][M * N];
   for (int i = 0; i < 4; i++) CHECK(netcl_simulated_read_async(0, at_c, sizeof c, later[i], done, &user) == 1);
@@ -51,7 +51,7 @@ int main(void) {
   CHECK(submit_command(0, &copy) == 1 && simulated_kernel_read(0, at_g, 16, g) == 1 && memcmp(f, g, 16) == 0);
   netcl_simulated_command fill = {.operation = NETCL_SIMULATED_FILL, .element = 0, .c = at_g, .bytes = 8};
   CHECK(submit_command(0, &fill) == 1 && simulated_kernel_read(0, at_g, 16, g) == 1 && g[0] == 0 && g[1] == 0 && g[2] == 3);
-  // Invalid arguments.
+  // Pass invalid arguments.
   CHECK(simulated_matrix_multiply(0, at_a, at_b, sizeof a, sizeof b, of_b, of_a) == 0);
   CHECK(simulated_matrix_multiply(0, at_a, 12345, sizeof a, sizeof b, of_a, of_b) == 0);
   product.m = 1ull << 40;

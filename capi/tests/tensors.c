@@ -52,7 +52,7 @@ static void gradients(void) {
 static void operations(void) {
   const float x[6] = {1, 5, 3, 4, 2, 6};
   netcl_tensor *t = made(x, 2, 3), *outputs[3] = {NULL}, *copy = NULL;
-  // Several results, attributes, optional inputs.
+  // Use several results, attributes and optional inputs.
   netcl_attribute k = {.name = "k", .kind = NETCL_INTEGER, .integer = 2};
   size_t count = 0, rank = 0, shape[4];
   CHECK(!netcl_op("topk", &t, 1, &k, 1, outputs, 3, &count) && count == 2);

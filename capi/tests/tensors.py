@@ -258,7 +258,7 @@ def machines():
     ok(lib.aethercl_finding_count(gpu, c.byref(count)))
     ok(lib.aethercl_finding_at(gpu, c.c_size_t(0), c.byref(finding)))
     assert count.value > 0 and b"race" in finding.kind and finding.line == 2
-    # Registers, through functions and through memory.
+    # Access registers through functions and through memory.
     value, window = c.c_uint32(), Window()
     ok(lib.aethercl_register_read(gpu, 0, c.byref(value)))
     ok(lib.aethercl_mmio_map(gpu, c.byref(window)))

@@ -26,7 +26,7 @@ static void *work(void *argument) {
     CHECK(!netcl_backward(s, NULL) && !netcl_tensor_grad(p, &grad) && !netcl_tensor_read(grad, y, sizeof y));
     for (int i = 0; i < N; i++) CHECK(y[i] == 2 * x[i]);
     netcl_tensor_free(t), netcl_tensor_free(s), netcl_tensor_free(p), netcl_tensor_free(square), netcl_tensor_free(grad);
-    // Shared objects: the first thread frees them.
+    // The threads share these objects, and the first thread frees them.
     netcl_tensor **slot = &shared[turn % 16], *mine = __atomic_load_n(slot, __ATOMIC_ACQUIRE), *fresh = NULL, *out = NULL;
     netcl_status status = mine ? netcl_op("relu", &mine, 1, NULL, 0, &out, 1, NULL) : NETCL_STATUS_OK;
     CHECK(status == NETCL_STATUS_OK || status == NETCL_STATUS_HANDLE);
@@ -34,7 +34,7 @@ static void *work(void *argument) {
     if (mine) netcl_tensor_free(mine);
     CHECK(!netcl_tensor_create(device, NETCL_F32, shape, 1, x, sizeof x, &fresh));
     netcl_tensor_free(__atomic_exchange_n(slot, fresh, __ATOMIC_ACQ_REL));
-    // The shared machine.
+    // The threads share this machine.
     uint64_t at;
     aethercl_fence fence;
     CHECK(!aethercl_allocate(gpu, sizeof x, NULL, &at) && !aethercl_write(gpu, 0, at, x, sizeof x, NULL));

@@ -270,7 +270,7 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The constants of estimates, before and after they are fitted to a few problems.
+/// Checks that `tune --model` prints the constants of the estimates, before and after it fits them to a few problems.
 #[test]
 fn the_device_model_is_measured_kept_and_listed() {
     let (dir, device) = (folder("model"), device());
@@ -406,7 +406,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
 fn a_signal_before_the_first_step_ends_at_once_and_leaves_nothing() {
     let dir = folder("early");
     let data = dir.join("text.txt");
-    // A text that takes several seconds to tokenize.
+    // This text takes several seconds to tokenize.
     let words = (0..4_000_000u32).map(|i| format!("{} ", i.wrapping_mul(2_654_435_761) >> 8));
     std::fs::write(&data, words.collect::<String>()).unwrap();
     let small = dir.join("small.txt");

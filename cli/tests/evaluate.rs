@@ -159,7 +159,7 @@ fn a_model_with_nan_weights_is_an_error_that_names_the_tensor() {
     copied(&out, &poisoned);
     let file = poisoned.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
-    // The last element of the last tensor.
+    // Change the last element of the last tensor.
     let end = bytes.len();
     bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&file, bytes).unwrap();

@@ -80,7 +80,7 @@ fn a_classifier_is_trained_and_asked() {
         assert!(dir.join("run").join(file).exists(), "{file}");
     }
     assert!(std::fs::read_to_string(dir.join("run/report.html")).unwrap().contains("Accuracy"));
-    // An unseen image of the last class.
+    // Classify an unseen image of the last class.
     let pixels = drawn(2, 1001);
     image::GrayImage::from_raw(SIDE as u32, SIDE as u32, pixels)
         .unwrap()

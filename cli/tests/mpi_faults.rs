@@ -121,7 +121,7 @@ fn a_rank_that_is_killed_ends_the_run_everywhere() {
     LAUNCHERS.iter().for_each(|(launcher, _)| kills(launcher, 3));
 }
 
-/// Run by `make kills`.
+/// Kills ranks at twenty moments. `make kills` runs it.
 #[test]
 #[ignore = "minutes"]
 fn ranks_are_killed_at_twenty_moments() {
@@ -199,7 +199,7 @@ fn a_signal_writes_one_checkpoint_or_ends_the_run_with_one() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Ranks started with different arguments: two programs on one command line of the launcher.
+/// Starts ranks with different arguments: two programs on one command line of the launcher. The error names the difference.
 #[test]
 fn ranks_that_were_started_unlike_are_told_apart() {
     let dir = folder("mpi-unlike");

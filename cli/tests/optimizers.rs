@@ -41,7 +41,7 @@ fn every_optimizer_trains_and_resumes_to_the_same_bits() {
         let settings = std::fs::read_to_string(whole.join("config.toml")).unwrap();
         let optimizer = flags.split(' ').next().unwrap();
         assert!(settings.contains(&format!("optimizer = \"{optimizer}\"")), "{settings}");
-        // The same run, continued from step 6.
+        // The same run continues from step 6.
         assert_eq!(train(&arguments(&halves)).0, 0);
         std::fs::remove_dir_all(halves.join("checkpoints/step-00000012")).unwrap();
         let (code, err) = train(&["train".into(), "--resume".into(), halves.display().to_string()]);

@@ -128,7 +128,7 @@ fn edited_data_is_refused_and_what_was_added_is_said() {
     assert_eq!(code, 0, "{errors}");
     assert!(errors.contains("1 file grown: ") && errors.contains("(14 B more)"), "{errors}");
     assert!(errors.contains("the best loss starts anew"), "{errors}");
-    // From here on this is the run's data.
+    // The changed file is the run's data from this point on.
     let (code, _, errors) = resume(&out, "--steps 12");
     assert!(code == 0 && !errors.contains("grown"), "{errors}");
     std::fs::write(&text, whole).unwrap();
@@ -308,7 +308,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// `NETCL_RESUMES` sets the number of attempts.
+/// Draws random flags: each resume is refused by name or has the right result. `NETCL_RESUMES` sets the number of attempts.
 #[test]
 fn resumes_with_random_flags_are_refused_by_name_or_right() {
     let count = std::env::var("NETCL_RESUMES").ok().and_then(|n| n.parse().ok()).unwrap_or(4u64);

@@ -263,7 +263,7 @@ fn refusals(dir: &Path, gguf: &str, device: &str) {
     refused(&["generate", "-p", "1", "-m", &wrong], 1, &["architecture \"rwkv\"", "llama"]);
 }
 
-/// Lines of `bench decode` on a small shape and on its file, with a script in place of llama-bench.
+/// Checks the lines of `bench decode` for a small shape and for its file. A script replaces llama-bench.
 #[cfg(unix)]
 #[test]
 fn decoding_is_measured_with_and_without_a_file() {

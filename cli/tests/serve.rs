@@ -149,7 +149,7 @@ fn what_cannot_be_served_is_said() {
     std::fs::remove_dir_all(model).unwrap();
 }
 
-/// Schemas of a few bytes that take their compiler hours, all memory or the whole stack.
+/// Sends schemas of a few bytes that take their compiler hours, all memory or the whole stack. The server refuses them and still stops.
 #[test]
 fn hostile_schemas_are_refused_and_do_not_keep_the_server_from_stopping() {
     let model = model("serve-hostile");
@@ -176,7 +176,7 @@ fn hostile_schemas_are_refused_and_do_not_keep_the_server_from_stopping() {
     let usual = r#"{"type": "string", "pattern": "^[a-z]{1,3}$"}"#;
     let answer = post(&url, "/v1/chat/completions", "", &body(usual));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // Clients that disconnect at once.
+    // These clients disconnect at once.
     let place = url.strip_prefix("http://").unwrap();
     for n in 0..8 {
         let body = body(&patterns.replace("a.{39}b", &format!("a.{{{}}}b", 40 + n)));

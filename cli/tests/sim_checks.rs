@@ -150,7 +150,7 @@ fn a_file_without_defects_is_exit_code_0_with_an_empty_report() {
     for more in [&["--global", "8", "--arg", "buffer:i32:8", "--json"][..], &["--json"]] {
         nothing(&netcl().args(["sim", "check"]).arg(&file).args(more).output().unwrap());
     }
-    // Warnings of the build.
+    // The build's warnings are printed.
     let foreign = ["--options", "-cl-nv-maxrregcount=64", "--json"];
     let err = nothing(&netcl().args(["sim", "check"]).arg(&file).args(foreign).output().unwrap());
     assert!(err.contains("warning: build option '-cl-nv-maxrregcount=64'"), "{err}");
@@ -201,7 +201,7 @@ fn fine_tuning_on_a_simulated_device_takes_the_recipe_of_fine_tuning() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A kernel that no device of this profile can launch.
+/// Launches a kernel that needs more local memory than the device of a profile has. `run` and `check` refuse it.
 #[test]
 fn too_much_local_memory_is_refused_by_profile() {
     let dir = folder("sim-local");

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os as _os
 import sys as _sys
 
-from . import _methods, autograd, data, errors, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _methods, aethercl, autograd, data, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -84,6 +84,7 @@ __all__ = [
     "__version__",
     "arange",
     "asarray",
+    "aethercl",
     "autograd",
     "bfloat16",
     "bool_",

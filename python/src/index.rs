@@ -382,7 +382,10 @@ fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
         return Err(Error::format("index: more than one ellipsis"));
     }
     // Indexed axes are removed last, so that each view keeps the earlier axes. `from` maps the result's axes to the view's axes.
-    let (mut y, mut axis, mut from, mut reversed) = (x.detach(), 0, Vec::new(), Vec::new());
+    let mut y = x.detach();
+    let mut axis = 0;
+    let mut from = Vec::new();
+    let mut reversed = Vec::new();
     for part in parts {
         match part {
             Part::New => from.push(None),

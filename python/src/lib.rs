@@ -27,6 +27,7 @@ mod index;
 mod kernel;
 mod lazy;
 mod llm;
+mod machine;
 mod memory;
 mod names;
 mod operators;
@@ -59,5 +60,6 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     memory::add(m)?;
     lazy::add(m)?;
     llm::add(m)?;
+    machine::add(m)?;
     edge::add(m)
 }

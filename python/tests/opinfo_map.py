@@ -480,11 +480,11 @@ RANDOM = "draws random numbers; its own tests compare them between devices"
 DECODING = "a decoding step with a cache, which PyTorch does not have"
 BLOCK = "combines several operations, which are tested separately"
 NONE = "PyTorch has no such function"
-# Operations without a gradient, with the reason.
+# These operations do not have a gradient, for the given reason.
 NO_GRADIENT = {
     "topk": "netcl's topk does not have a gradient; use embedding or index_select with its indices",
 }
-# Operations without an OpInfo, with the reason.
+# These operations do not have an OpInfo, for the given reason.
 UNMAPPED = {
     "residual_layer_norm": BLOCK,
     "residual_rms_norm": BLOCK,

@@ -20,9 +20,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Returns the file name of a shared library.
+fn module_name(library: &str) -> String {
+    format!("{}{library}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX)
+}
+
 /// Returns the module in the folder of test programs.
 fn module() -> PathBuf {
-    let name = format!("{}_netcl{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let name = module_name("_netcl");
     let test = std::env::current_exe().unwrap();
     test.ancestors().skip(1).map(|folder| folder.join(&name)).find(|path| path.is_file()).unwrap()
 }
@@ -48,6 +53,8 @@ fn run(file: &str) {
         .arg(package.join("tests").join(file))
         .env("PYTHONPATH", folder.path())
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // libnetcl of the same build, for a test that links it.
+        .env("LIBNETCL", module().with_file_name(module_name("netcl_c")))
         .current_dir(folder.path())
         .output()
         .unwrap();
@@ -92,6 +99,7 @@ files!(
     test_seed_000_operations,
     test_seed_000_programs,
     test_seed_000_script,
+    test_seed_002,
     test_tensor,
     test_trainer,
 );

@@ -1,4 +1,4 @@
-"""Checks that the code of docs/python.md gives the output shown below it."""
+"""Checks that the Python code of docs/python.md and docs/aethercl.md gives the output shown below it."""
 
 import contextlib
 import doctest
@@ -10,18 +10,23 @@ import pytest
 
 import netcl as nc
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_runs():
+@pytest.mark.parametrize("page, start, least", [("python.md", "# Python", 12), ("aethercl.md", "## From Python", 10)])
+def test_the_page_runs(page, start, least):
     before = nc.default_device()
     names = {}
-    blocks = re.findall(r"```(python|text)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) >= 12 and [kind for kind, _ in blocks] == ["python", "text"] * (len(blocks) // 2)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    section = text[text.index(start) :]
+    if start.startswith("## "):
+        section = section[: section.index("\n## ", 1)]
+    blocks = re.findall(r"```(python|text)\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) >= least and [kind for kind, _ in blocks] == ["python", "text"] * (len(blocks) // 2)
     for (_, code), (_, expected) in zip(blocks[::2], blocks[1::2]):
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
-            exec(compile(code, str(PAGE), "exec"), names)
+            exec(compile(code, page, "exec"), names)
         if not doctest.OutputChecker().check_output(expected, shown.getvalue(), doctest.ELLIPSIS):
             pytest.fail(f"{code}\ngave\n{shown.getvalue()}\ninstead of\n{expected}")
     nc.set_default_device(before)

@@ -64,7 +64,9 @@ pub fn create_sampler(context: Handle, normalized: u32, addressing: u32, filter:
 
 /// `clCreateSamplerWithProperties`; defaults are normalized, clamped and nearest.
 pub fn create_sampler_with_properties(context: Handle, list: In<u64>) -> Result<Handle> {
-    let (mut normalized, mut addressing, mut filter) = (true, cl::ADDRESS_CLAMP, cl::FILTER_NEAREST);
+    let mut normalized = true;
+    let mut addressing = cl::ADDRESS_CLAMP;
+    let mut filter = cl::FILTER_NEAREST;
     let pairs = list.pairs();
     for (i, (name, value)) in pairs.iter().enumerate() {
         let value = u32::try_from(*value).map_err(|_| cl::INVALID_VALUE)?;

@@ -94,7 +94,7 @@ fn patterns(elements: usize, signed: bool) -> Vec<Vec<i64>> {
         // The last words, and some words past the end.
         lanes().map(|l| WORDS as i64 - n * ITEMS as i64 + l * n).collect(),
         lanes().map(|l| WORDS as i64 - n * ITEMS as i64 + l * n + n * 3 - 1).collect(),
-        // One lane far away.
+        // One lane accesses an address far away.
         lanes().map(|l| if l == 40 { 1 << 29 } else { l * n }).collect(),
     ];
     if signed {

@@ -69,7 +69,7 @@ fn a_message_is_passed_by_release_and_acquire_alone() {
         // The fence is on the wrong side of the access that it must order.
         (format!("{} {}", store("relaxed"), fence("release")), wait("acquire"), 1),
         (store("release"), format!("{} {}", fence("acquire"), wait("relaxed")), 1),
-        // Local memory only.
+        // This kernel uses only local memory.
         (fence("release").replace("GLOBAL", "LOCAL") + &store("relaxed"), wait("acquire"), 1),
     ] {
         assert_eq!(races(&passing(&write, &read), CL2, 2), found, "{write} / {read}");

@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// With one name per process, both threads wrote to one file, and the second rename found nothing.
+    /// Two threads write separate temporary files. With one name per process, both wrote to one file, and the second rename found nothing.
     #[test]
     fn two_threads_that_replace_a_file_write_into_files_of_their_own() {
         let dir = tempfile::tempdir().unwrap();

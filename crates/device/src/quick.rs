@@ -37,7 +37,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::hash::{BuildHasher, BuildHasherDefault};
 
-    /// Size classes are multiples of powers of two; they must differ in the bits that a table uses.
+    /// Hashes of size classes, which are multiples of powers of two, differ in the bits that a table uses.
     #[test]
     fn multiples_of_a_page_differ_in_their_lowest_bits() {
         let build = BuildHasherDefault::<QuickHasher>::default();

@@ -248,7 +248,7 @@ fn names_and_settings() {
     }
 }
 
-/// A launch that a driver rejects with CL_OUT_OF_RESOURCES ran here, so a kernel for large devices appeared to work on small ones.
+/// A launch with too much local memory fails, as with CL_OUT_OF_RESOURCES of a driver. Formerly it ran.
 #[test]
 fn local_memory_beyond_the_devices_is_refused_with_both_sizes() {
     let text = "
@@ -324,7 +324,7 @@ fn a_kernel_gets_the_sub_groups_that_it_requires() {
     assert_eq!(read(&d, &y, 32), [16.0; 32]);
 }
 
-/// Findings for a kernel with a parameter in volatile device memory. Here the last group runs first.
+/// Checks a kernel whose groups wait for each other, with a parameter in volatile device memory. Here the last group runs first.
 #[test]
 fn groups_wait_for_one_another() {
     let d = open("");

@@ -39,7 +39,7 @@ fn operations_have_the_bits_of_their_definition() {
     }
 }
 
-/// Shares that are longer than the segment that is exchanged at a time.
+/// Sums vectors whose shares are longer than the segment that is exchanged at a time.
 #[test]
 fn long_vectors_go_in_segments() {
     let count = (9 << 20) + 3;
@@ -62,7 +62,7 @@ fn long_vectors_have_the_right_sums() {
     }
 }
 
-/// `make collectives`: byte counts that exceed 31 bits, also in the share of each rank.
+/// Sums vectors whose bytes exceed 31 bits, also in the share of each rank. `make collectives` runs it.
 #[test]
 #[ignore = "9 GB of memory"]
 fn vectors_of_more_than_two_to_the_31_bytes() {
@@ -213,8 +213,7 @@ fn a_process_that_no_launcher_started_is_alone() {
     assert_eq!(launched(&|_| None), None);
 }
 
-/// Sums through shared memory, by shares and whole, and through messages, in pieces of 4096 bytes that use the slots in turn. Their bits equal those
-/// of the operation on the host.
+/// Sums through shared memory, by shares and whole, and through messages of 4096 bytes that use the slots in turn, have the same bits as on the host.
 #[test]
 fn a_relay_has_the_sums_of_the_host() {
     let numbers = |rank: usize, round: usize, count: usize| -> Vec<f32> {

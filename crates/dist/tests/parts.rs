@@ -100,7 +100,7 @@ fn all_ranks_get_the_parts_of_the_others() {
                 let longest = parts.iter().map(|part| part.iter().map(|s| s.bytes).sum()).max();
                 assert!(told.iter().map(|(bytes, _)| *bytes).is_sorted());
                 assert_eq!(told.last().map(|(bytes, _)| *bytes), longest.filter(|_| n > 1));
-                // Wait in one of two ways.
+                // A rank waits in one of two ways.
                 match (round % 2, told.iter().rev().find_map(|(_, there)| there.clone())) {
                     (1, Some(last)) => device.wait_for(&last)?,
                     _ => relay.join()?,

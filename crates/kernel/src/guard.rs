@@ -287,7 +287,7 @@ mod tests {
         assert!(wanted(&device));
     }
 
-    /// The device does not open there, the process was idle for too long, or a user stopped it: no kernel is blamed.
+    /// Blames no kernel if the device does not open in the process, the process was idle for too long, or a user stopped it.
     #[test]
     fn ends_that_are_not_the_compilers_blame_no_kernel() {
         let once = "read -r line; echo built; exit 0";

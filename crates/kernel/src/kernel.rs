@@ -185,7 +185,7 @@ fn fitting(sizes: Vec<i64>, limit: usize) -> Vec<i64> {
 mod tests {
     use super::*;
 
-    /// For other parameters, 0 is a number: off, for an on/off parameter.
+    /// Only 0 of VW stands for the device's vector width. For other parameters, 0 is a number: off, for an on/off parameter.
     #[test]
     fn only_the_vector_width_follows_the_device() {
         static KERNEL: Kernel = Kernel::new("k", "").tune(&[("VW", &[0, 2]), ("ALIGNED", &[1, 0])]);

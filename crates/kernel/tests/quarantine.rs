@@ -106,7 +106,7 @@ fn two_programs_keep_each_others_suspects() {
     let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
     let names: Vec<&str> = vec!["a", "b", "c", "d"];
     let programs: Vec<_> = names.iter().map(|_| device(&settings, "1")).collect();
-    // Opened before anyone writes.
+    // Both stores open the file before either writes.
     let tunings: Vec<_> = programs.iter().map(Tuning::of).collect();
     std::thread::scope(|scope| {
         for (tuning, name) in tunings.iter().zip(&names) {
@@ -185,7 +185,7 @@ fn a_test_of_another_process_leaves_no_entry() {
     assert_eq!(Tuning::of(&device(&settings, "1")).quarantine().suspects(), []);
 }
 
-/// The system reuses process ids, and in a container every first process has id 1.
+/// Compares start times, because the system reuses process ids, and in a container every first process has id 1.
 #[test]
 fn a_process_number_that_is_in_use_again_is_not_the_program_that_ended() {
     let me = std::process::id();

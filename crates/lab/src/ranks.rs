@@ -4,7 +4,7 @@ use crate::out;
 use netcl::dist::Group;
 use netcl::prelude::*;
 
-/// Why a rank ends.
+/// Reason for the end of a rank.
 pub enum Failed {
     /// Every rank has this error, and the first one prints it.
     Shared(Error),

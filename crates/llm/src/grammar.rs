@@ -442,7 +442,7 @@ mod tests {
         assert!(whole > 5, "{whole}");
     }
 
-    /// A model that prefers white space must still progress.
+    /// A grammar forces a model that prefers white space to progress.
     #[test]
     fn white_space_ends() {
         let tokenizer = tokenizer();

@@ -259,7 +259,7 @@ mod tests {
         assert!(hot.iter().all(|n| (850..1150).contains(n)), "{hot:?}");
     }
 
-    /// Compares with a full sort.
+    /// Compares the token for each share with a full sort.
     #[test]
     fn every_share_comes_to_the_token_that_has_it() {
         let logits: Vec<f32> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32).collect();

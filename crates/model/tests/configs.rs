@@ -17,7 +17,7 @@ fn table(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(goldens(name)).unwrap()).unwrap()
 }
 
-/// The configurations of the most downloaded decoders: each is read, or rejected with the reason in the table.
+/// Reads the configurations of the most downloaded decoders: each is accepted, or rejected with the reason in the table.
 #[test]
 fn configurations_of_public_models_are_read_or_refused_for_the_right_reason() {
     let (table, mut wrong) = (table("configs.json"), Vec::new());
@@ -233,7 +233,7 @@ fn a_switch_that_is_off_is_harmless_and_a_misspelled_one_is_not() {
     }
 }
 
-/// Folders from `tools/check_config.py`: the loss of each, or the reason for rejecting it, is in its `result.json`.
+/// Checks folders from `tools/check_config.py`: the loss of each, or the reason for rejecting it, is in its `result.json`.
 #[test]
 #[ignore = "needs folders by tools/check_config.py in NETCL_CONFIGS"]
 fn drawn_configurations() {

@@ -46,7 +46,10 @@ impl Words {
 
     /// Returns `logprobs` for completions. `offset` is the position of the first token in the text, and afterwards the position after the last one.
     pub fn of_completion(&self, tokens: &[Token], offset: &mut usize) -> Value {
-        let (mut names, mut values, mut tops, mut places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut names = Vec::new();
+        let mut values = Vec::new();
+        let mut tops = Vec::new();
+        let mut places = Vec::new();
         for token in tokens {
             let Some(known) = &token.logprobs else { continue };
             let text = self.text(token.id);

@@ -29,8 +29,8 @@ pub struct NewTokens {
 /// End of a sequence.
 #[derive(Debug)]
 pub enum SequenceEnd {
-    /// Normally.
+    /// The sequence ended normally.
     Done(Finish, Usage),
-    /// With an error.
+    /// The sequence ended with an error.
     Failed(Error),
 }

@@ -213,7 +213,9 @@ fn main() -> Result<()> {
     for make in [moves, tables, rows] {
         for case in make(&device)?.iter().filter(|c| c.name.contains(&filter)) {
             sample(&device, &case.run)?; // builds kernels, warms buffers
-            let (mut ours, mut theirs, mut copied) = (f64::MAX, f64::MAX, f64::MAX);
+            let mut ours = f64::MAX;
+            let mut theirs = f64::MAX;
+            let mut copied = f64::MAX;
             let start = Instant::now();
             while start.elapsed().as_secs_f64() < SECONDS {
                 for copy in &copies {

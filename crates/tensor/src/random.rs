@@ -83,7 +83,9 @@ impl Generator {
     }
     /// Draws `n` f32 in `[low, high)`, with the same bits as [`Tensor::uniform`].
     pub fn uniform(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
-        let (seed, offset, top) = (self.seed, self.reserve_elements(n), largest_below(low, high, DType::F32));
+        let seed = self.seed;
+        let offset = self.reserve_elements(n);
+        let top = largest_below(low, high, DType::F32);
         (0..n as u64).map(|i| unit(element(seed, offset, i)).mul_add(high - low, low).min(top)).collect()
     }
     /// Draws `n` integers of the range `low..high`, each from 64 random bits. Their probabilities are equal to within
@@ -288,7 +290,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
 
-    /// Test vectors of Philox4x32-10 that were published with Random123 (kat_vectors).
+    /// Compares Philox4x32-10 with the test vectors that were published with Random123 (kat_vectors).
     #[test]
     fn known_answers() {
         let ones = u32::MAX;

@@ -37,7 +37,7 @@ fn a_nan_is_found_where_it_is_made() {
             found.contains("first NaN at [1, 1]") && found.contains("input 0 [2, 3] is finite"),
             "{found}"
         );
-        // Gradients: a square root at 0.
+        // The gradient of a square root at 0 is infinite.
         let x = Tensor::from_f32(&device, [2], &[1.0, 0.0], DType::F32).unwrap().parameter("x");
         let y = x.sqrt().unwrap().sum(&[], false).unwrap();
         let found = message(y.backward());

@@ -207,7 +207,7 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
     ] {
         assert!(message.contains(expected), "{message}\nexpected: {expected}");
     }
-    // A function that overwrites another tensor.
+    // This function overwrites another tensor.
     let x = random(&device, &[2, 6], 3);
     let error = OpGraph::of(&[("x", &x)], |x| {
         let y = x[0].mul(&kept)?;
@@ -330,7 +330,7 @@ fn masks_are_saved_as_bytes_and_read_from_words() {
         (&header[&name]["dtype"], &header[&name]["data_offsets"]),
         (&"BOOL".into(), &serde_json::json!([20, 35]))
     );
-    // The same file in the first schema.
+    // Read the same file in the first schema.
     let words: Vec<u8> = data[20..].iter().flat_map(|b| [*b, 0, 0, 0]).collect();
     found["hash"] = blake3::hash(&words).to_hex().as_str().into();
     header[&name]["dtype"] = "U32".into();

@@ -18,13 +18,13 @@ static RIGHT: Kernel = Kernel::new(
 );
 static TRIPLE: Variants = Variants::new("triple", &[&WRONG, &RIGHT]);
 
-// Wrong only with its first parameters.
+// This kernel is wrong only with its first parameters.
 static SCALE: Kernel = Kernel::new(
     "scale",
     "__kernel void scale(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = (STEP == 1 ? 4 : 3) * x[i]; }",
 )
 .tune(&[("STEP", &[1, 2, 4])]);
-// Wrong without a substitute.
+// This kernel is wrong, without a substitute.
 static LOST: Kernel = Kernel::new(
     "lost",
     "__kernel void lost(__global const float *x, __global float *y) { y[get_global_id(0)] = 0; }",

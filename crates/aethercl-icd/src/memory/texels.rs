@@ -78,7 +78,8 @@ pub fn enqueue_copy_image(
     if one.format != two.format {
         return Err(cl::IMAGE_FORMAT_MISMATCH);
     }
-    let ((source, _), (target, _)) = (part(&one, from_origin, region)?, part(&two, to_origin, region)?);
+    let (source, _) = part(&one, from_origin, region)?;
+    let (target, _) = part(&two, to_origin, region)?;
     if from.shares(&to) && overlap((&source, from.root().1), (&target, to.root().1)) {
         return Err(cl::MEM_COPY_OVERLAP);
     }

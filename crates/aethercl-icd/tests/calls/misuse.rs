@@ -100,7 +100,7 @@ fn what_does_not_exist_says_so() {
     assert_eq!(native, cl::INVALID_OPERATION);
 }
 
-/// The standard leaves this undefined, but programs do it: devices write the buffer.
+/// A kernel may write a read-only buffer. The standard leaves this undefined, but programs do it.
 #[test]
 fn a_kernel_writes_a_buffer_that_was_made_to_be_read() {
     let s = Setup::new();

@@ -2,7 +2,7 @@ use crate::setup::*;
 use aethercl_icd::api::entry::*;
 use aethercl_icd::raw::{Handle, In, Out};
 
-/// Eight threads, each with a separate queue plus one shared queue, on buffers of one context.
+/// Runs eight threads on buffers of one context. Each has a separate queue, and all share one more.
 #[test]
 fn threads_use_one_context() {
     let s = Setup::new();

@@ -3,7 +3,7 @@
 use super::report::Details;
 use super::{Check, FindingCollector, FindingKind, GroupContext, Whole};
 
-/// The check.
+/// Check for barriers that some work-items do not reach.
 pub struct Barriers;
 
 impl Check for Barriers {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::memory::address::{GLOBAL, PointerSpace};
 
-/// The check.
+/// Check for accesses outside of their buffer or variable.
 pub struct Bounds;
 
 impl Check for Bounds {

@@ -5,7 +5,7 @@ use super::report::Details;
 use super::{Check, FindingCollector, FindingKind, GroupContext, Kind, MemoryAccess, Whole};
 use crate::memory::address::PointerSpace;
 
-/// The check.
+/// Check for stores to buffers that are declared as read.
 pub struct Contract;
 
 impl Check for Contract {

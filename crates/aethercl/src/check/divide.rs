@@ -3,7 +3,7 @@
 use super::report::Details;
 use super::{Check, FindingCollector, FindingKind, GroupContext, Whole};
 
-/// The check.
+/// Check for integer division by zero.
 pub struct Division;
 
 impl Check for Division {

@@ -175,7 +175,7 @@ impl Mark {
 pub struct Met {
     /// The other side.
     pub mark: Mark,
-    /// It wrote.
+    /// Whether the access wrote.
     pub wrote: bool,
     /// Whether it is in local memory.
     pub local: bool,

@@ -26,7 +26,7 @@ use crate::hir::MemoryOrder;
 use crate::image::Image;
 use crate::memory::address::{self, GLOBAL, PointerSpace};
 
-/// Which checks run.
+/// Selection of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checks {
     /// Accesses outside their object, misaligned accesses, and accesses to freed memory.
@@ -44,7 +44,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// None.
+    /// Selects no check.
     pub const NONE: Checks = Checks {
         bounds: false,
         uninitialized: false,
@@ -53,7 +53,7 @@ impl Checks {
         division: false,
         contract: false,
     };
-    /// Every one.
+    /// Selects every check.
     pub const ALL: Checks = Checks {
         bounds: true,
         uninitialized: true,
@@ -83,11 +83,11 @@ pub enum Kind {
 /// Target of one work-item's access.
 #[derive(Debug, Clone, Copy)]
 pub struct Touch {
-    /// The lane.
+    /// Lane that makes the access.
     pub lane: usize,
     /// The address.
     pub at: u64,
-    /// The space.
+    /// Address space.
     pub space: PointerSpace,
     /// Index of the argument, or of the object in its space; [`UNKNOWN`] if it is not known.
     pub object: u32,
@@ -114,7 +114,7 @@ pub struct MemoryAccess<'a> {
     pub ty: MemType,
     /// Bytes that each work-item accesses.
     pub bytes: u32,
-    /// Alignment promised.
+    /// Alignment that the instruction assumes, in bytes.
     pub align: u32,
     /// One entry per running work-item, in order.
     pub touches: &'a [Touch],
@@ -155,11 +155,11 @@ pub struct GroupContext<'a> {
     pub shared: &'a Shared<'a>,
     /// The group's number in each dimension.
     pub group: [u64; 3],
-    /// Its size.
+    /// Size of the group.
     pub size: [u64; 3],
     /// Number of lanes of the registers.
     pub lanes: usize,
-    /// Who runs.
+    /// Active lanes.
     pub mask: &'a Mask,
 }
 

@@ -92,7 +92,7 @@ struct Does {
     atomic: bool,
 }
 
-/// The check.
+/// Check for races in kernels with ordered atomic operations.
 pub struct OrderedRaces {
     /// Bytes of a granule, as a power of two.
     shift: u32,

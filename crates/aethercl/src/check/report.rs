@@ -124,7 +124,7 @@ impl fmt::Display for ItemIds {
 /// One finding at one place in the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Kind of defect.
     pub kind: FindingKind,
     /// The kernel.
     pub kernel: String,
@@ -251,7 +251,7 @@ pub struct Details {
     pub values: Vec<String>,
     /// Description in one line.
     pub message: String,
-    /// Who did it.
+    /// Work-items that made the access.
     pub items: Vec<ItemIds>,
     /// Buffer or variable.
     pub object: String,

@@ -8,7 +8,7 @@ use super::{Check, FindingCollector, FindingKind, GroupContext, Kind, MemoryAcce
 use crate::exec::Shared;
 use crate::memory::address::PointerSpace;
 
-/// The check.
+/// Check for reads of memory that nothing wrote.
 pub struct Uninitialized {
     /// One byte per byte of local memory: 1 if written.
     local: Vec<u8>,

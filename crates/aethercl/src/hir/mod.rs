@@ -134,7 +134,7 @@ pub struct Global {
 pub struct Relocation {
     /// Byte offset in the data.
     pub offset: u64,
-    /// Whose address.
+    /// Variable whose address is stored.
     pub target: GlobalId,
     /// Bytes to add to it.
     pub addend: i64,

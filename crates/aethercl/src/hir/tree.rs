@@ -41,9 +41,9 @@ pub enum ExprKind {
     Conditional {
         /// `bool`.
         cond: Box<Expr>,
-        /// Where true.
+        /// Value if the condition is true.
         then: Box<Expr>,
-        /// Where false.
+        /// Value if the condition is false.
         otherwise: Box<Expr>,
     },
     /// `?:` with a vector condition, and `select()`: both sides are evaluated. Selects `then` if the most significant bit of the condition's lane is
@@ -226,7 +226,7 @@ pub enum StepResult {
 /// Somewhere in memory.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Which.
+    /// Kind of place.
     pub kind: PlaceKind,
     /// Type of the stored value; may be an array.
     pub ty: Type,
@@ -236,7 +236,7 @@ pub struct Place {
     pub span: Span,
 }
 
-/// Which place.
+/// Kinds of places.
 #[derive(Clone, Debug)]
 pub enum PlaceKind {
     /// A parameter or variable of the function.
@@ -287,7 +287,7 @@ pub enum StmtKind {
     /// Starts the lifetime of a variable: its memory becomes uninitialized again, then `init` runs. `__local` variables do not have an initializer
     /// and belong to the group.
     Declare {
-        /// Which.
+        /// The declared variable.
         local: LocalId,
         /// Its first value.
         init: Option<Init>,
@@ -298,7 +298,7 @@ pub enum StmtKind {
     If {
         /// The condition.
         cond: Expr,
-        /// Where true.
+        /// Statement that runs if the condition is true.
         then: Box<Stmt>,
         /// Where false.
         otherwise: Option<Box<Stmt>>,

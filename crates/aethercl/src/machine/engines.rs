@@ -29,7 +29,7 @@ pub struct Share {
     pub unit: usize,
     /// Groups it runs.
     pub groups: u64,
-    /// When.
+    /// Time of its work.
     pub time: Interval,
 }
 

@@ -20,7 +20,7 @@ pub enum GpuError {
     Kernel {
         /// The kernel.
         name: String,
-        /// Why.
+        /// The engine's message.
         why: String,
     },
     /// A work-group of a kernel needs more resources than the device has: nothing ran.

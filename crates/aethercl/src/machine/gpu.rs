@@ -12,10 +12,12 @@
 use super::engines::Engines;
 use super::host::HostMemory;
 use super::journal::Journal;
+use super::moves::Residency;
 use super::narrate::{Narrator, TraceLevel};
 use super::packet::Packet;
 use super::registers::{Effect, QUEUES, Registers, offset, status};
 use super::ring::Ring;
+use super::scheduling::Schedulers;
 use super::trace::{Timeline, Track};
 use super::vram::Vram;
 use super::window::Window;
@@ -48,6 +50,8 @@ pub struct MachineOptions {
     pub count_all: bool,
     /// Counts only launches that request it through [`Work::timed`](super::Work::timed): others take no time on the simulated clock.
     pub count_none: bool,
+    /// Replacements of the order of commands and of the places of allocations.
+    pub schedulers: Schedulers,
 }
 
 impl Default for MachineOptions {
@@ -61,6 +65,7 @@ impl Default for MachineOptions {
             ring_words: RING_WORDS,
             count_all: false,
             count_none: false,
+            schedulers: Schedulers::default(),
         }
     }
 }
@@ -94,6 +99,8 @@ pub struct Gpu {
     pub(super) history: HashMap<u64, Arc<Estimate>>,
     pub(super) count_all: bool,
     pub(super) count_none: bool,
+    pub(super) schedulers: Schedulers,
+    pub(super) residency: Residency,
     ring_words: usize,
     /// Registers and rings as memory, if a program mapped them.
     pub(super) window: Option<Window>,
@@ -120,6 +127,8 @@ impl Gpu {
             history: HashMap::new(),
             count_all: options.count_all,
             count_none: options.count_none,
+            schedulers: options.schedulers,
+            residency: Residency::default(),
             ring_words: options.ring_words,
             window: None,
             host_ns: 0,
@@ -208,47 +217,10 @@ impl Gpu {
             callbacks: VecDeque::new(),
             results: BTreeMap::new(),
         });
+        if self.window.is_some() {
+            self.show_window();
+        }
         Ok(number)
-    }
-
-    /// Allocates uninitialized memory; `tag` names it in findings and traces.
-    ///
-    /// # Errors
-    /// If there are not enough free pages, or the device is lost.
-    pub fn allocate(&mut self, bytes: u64, tag: &str) -> Result<u64, GpuError> {
-        self.alive()?;
-        let limit = self.faults.memory_limit();
-        let capacity = limit.unwrap_or(u64::MAX).min(self.vram.capacity());
-        let full =
-            GpuError::OutOfMemory { asked: bytes, free: capacity.saturating_sub(self.vram.used()), capacity };
-        if !self.vram.fits(bytes, limit) {
-            return Err(full);
-        }
-        let address = self.memory.allocate(bytes, tag).map_err(|_| full.clone())?;
-        let runs = self.vram.map(address, bytes).ok_or(full)?.to_vec();
-        if let Some(journal) = &mut self.journal {
-            journal.allocated(self.host_ns, address, bytes, tag);
-        }
-        self.narrator.say(TraceLevel::Steps, self.host_ns, || {
-            let pages: Vec<String> =
-                runs.iter().map(|(start, n)| format!("{start}..{}", start + n)).collect();
-            format!("host: allocates {bytes} bytes for {tag} at {address:#x}, pages {}", pages.join(", "))
-        });
-        Ok(address)
-    }
-
-    /// Frees memory. Commands announced earlier have completed by then.
-    ///
-    /// # Errors
-    /// If no allocation starts there.
-    pub fn free(&mut self, address: u64) -> Result<(), GpuError> {
-        self.memory.free(address).map_err(|e| GpuError::Address(e.to_string()))?;
-        self.vram.unmap(address);
-        if let Some(journal) = &mut self.journal {
-            journal.freed(self.host_ns, address);
-        }
-        self.narrator.say(TraceLevel::Steps, self.host_ns, || format!("host: frees {address:#x}"));
-        Ok(())
     }
 
     /// Writes a command into a queue's ring, followed by the SIGNAL for its completion. Nothing happens before the doorbell is rung. If the ring is
@@ -507,11 +479,6 @@ impl Gpu {
                 queue.results.pop_first();
             }
         }
-    }
-
-    /// Returns allocations that were never freed: bytes and tag.
-    pub fn leaks(&self) -> Vec<(u64, String)> {
-        self.memory.live().into_iter().map(|(_, bytes, tag)| (bytes, tag)).collect()
     }
 
     pub(super) fn alive(&self) -> Result<(), GpuError> {

@@ -74,6 +74,10 @@ impl HostMemory {
         self.descriptors.insert(at, work);
         at
     }
+    /// Returns the work of a launch descriptor that was not taken yet.
+    pub fn work(&self, at: u64) -> Option<&Arc<dyn Work>> {
+        self.descriptors.get(&at)
+    }
     /// Takes a launch descriptor.
     pub fn take(&mut self, at: u64) -> Option<Arc<dyn Work>> {
         self.descriptors.remove(&at)

@@ -128,6 +128,15 @@ impl Work for KernelLaunch {
         hash.finish()
     }
 
+    fn addresses(&self) -> Vec<u64> {
+        let address = |binding: &Binding| match binding {
+            Binding::Buffer { address, .. } | Binding::Indirect { address, .. } => Some(*address),
+            Binding::Image(image, _) => Some(image.address),
+            Binding::Scalar(_) | Binding::Local(_) | Binding::Sampler(_) => None,
+        };
+        self.bindings.iter().filter_map(address).collect()
+    }
+
     fn check_resources(&self, on: &Profile) -> Result<(), String> {
         let limit = on.local.group_bytes;
         // Arguments that do not match the kernel are an error of the launch itself.

@@ -45,7 +45,7 @@ impl Gpu {
         q.ring.import(tail, |word| window.ring_word(queue, word));
     }
 
-    fn show_window(&mut self) {
+    pub(super) fn show_window(&mut self) {
         let now = self.host_ns;
         self.registers.advance(now);
         let mut values: Vec<(u32, u32)> = registers().map(|at| (at, self.registers.read(at))).collect();
@@ -139,6 +139,15 @@ mod tests {
         assert!(p.gpu.wait(fence).is_ok());
         p.gpu.sync_window();
         assert_eq!(p.fence(), 101);
+    }
+
+    #[test]
+    fn a_queue_that_is_opened_later_is_in_the_window_at_once() {
+        let mut p = Program::new(64);
+        let at = offset::QUEUES + offset::QUEUE_STRIDE + offset::RING_WORDS;
+        assert_eq!(p.read(at), 0);
+        p.gpu.open_queue().unwrap();
+        assert_eq!(p.read(at), 64);
     }
 
     #[test]

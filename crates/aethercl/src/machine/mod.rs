@@ -9,16 +9,21 @@ mod host;
 mod journal;
 mod launch;
 mod mapped;
+mod moves;
 mod narrate;
 mod packet;
 mod processor;
 pub mod registers;
+mod residency;
 mod ring;
+pub mod scheduling;
 mod trace;
 mod vram;
 pub mod window;
 mod work;
 
+#[cfg(test)]
+mod scheduling_tests;
 #[cfg(test)]
 mod tests;
 
@@ -28,8 +33,10 @@ pub use fault::Faults;
 pub use gpu::{Gpu, MachineOptions};
 pub use host::HostMemory;
 pub use launch::{Binding, KernelLaunch};
+pub use moves::Moves;
 pub use narrate::{Narrator, Sink, TraceLevel, human_ns};
 pub use packet::{BadPacket, Packet};
+pub use scheduling::{DispatchScheduler, MemoryScheduler, PageRun, ReadyQueue, Resident, Schedulers};
 pub use trace::{Timeline, Track};
 pub use vram::{PAGE, Vram};
 pub use window::Window;

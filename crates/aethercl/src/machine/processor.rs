@@ -1,7 +1,7 @@
 //! The command processor and the queue scheduler: they determine the next command, its effect and its time.
 //!
 //! Queues are read one command at a time. The queue whose next command can begin first is read, on a tie the one with the lower number. A queue that
-//! waits for another's fence is skipped until that fence is reached.
+//! waits for another's fence is skipped until that fence is reached. A [`DispatchScheduler`](super::DispatchScheduler) may choose another queue.
 
 use super::engines::CopyDirection;
 use super::fault::Fate;
@@ -10,6 +10,7 @@ use super::journal::unit_runs;
 use super::narrate::TraceLevel;
 use super::packet::Packet;
 use super::registers::status;
+use super::scheduling::{self, ReadyQueue};
 use super::trace::Track;
 use super::work::{CommandOutcome, Completion, Done, Failure};
 use super::{GpuError, Work, human_ns};
@@ -49,9 +50,9 @@ impl Gpu {
         }
     }
 
-    /// Returns the queue whose next command can begin first.
+    /// Returns the queue whose next command can begin first, or the one that the dispatch scheduler chooses.
     fn next_queue(&mut self) -> Next {
-        let mut best: Option<(u64, usize)> = None;
+        let mut heads = Vec::new();
         let mut waiting = Vec::new();
         for number in 0..self.queues.len() {
             let (packet, announced) = match self.queues[number].ring.peek() {
@@ -68,15 +69,26 @@ impl Gpu {
                 }
                 ready = ready.max(self.queues.get(queue as usize).map_or(0, |q| q.ready_ns));
             }
-            if best.is_none_or(|(first, _)| ready < first) {
-                best = Some((ready, number));
-            }
+            heads.push(ReadyQueue { queue: number, ready_ns: ready, announced_ns: announced, packet });
         }
-        match best {
-            Some((_, number)) => Next::Queue(number),
-            None if waiting.is_empty() => Next::Nothing,
-            None => Next::Stuck(waiting.join(", ")),
+        match heads.is_empty() {
+            false => Next::Queue(self.choose(&heads)),
+            true if waiting.is_empty() => Next::Nothing,
+            true => Next::Stuck(waiting.join(", ")),
         }
+    }
+
+    /// Returns the queue to read. SIGNAL and PAD take no engine, so they are not left to the dispatch scheduler.
+    fn choose(&mut self, heads: &[ReadyQueue]) -> usize {
+        let first = scheduling::earliest(heads);
+        let Some(scheduler) = &mut self.schedulers.dispatch else { return heads[first].queue };
+        let is_marker =
+            |head: &&ReadyQueue| matches!(head.packet, Packet::Signal { .. } | Packet::Pad { .. });
+        if let Some(marker) = heads.iter().find(is_marker) {
+            return marker.queue;
+        }
+        let chosen = scheduler.choose(heads);
+        heads.get(chosen).map_or(heads[first].queue, |head| head.queue)
     }
 
     /// Reads and executes one command of a queue.
@@ -125,6 +137,14 @@ impl Gpu {
             )
         });
         let ready = fetched.max(self.queues[number].ready_ns);
+        let ready = match self.make_resident(&packet, ready) {
+            Ok(ready) => ready,
+            Err(e) => {
+                self.forget(packet);
+                self.queues[number].ready_ns = ready;
+                return self.complete(number, announced, (ready, ready), Err(e));
+            }
+        };
         let (times, outcome) = match packet {
             Packet::CopyIn { to, from, bytes } => self.copy_in(ready, to, from, bytes),
             Packet::CopyOut { to, from, bytes } => self.copy_out(ready, to, from, bytes),
@@ -204,7 +224,14 @@ impl Gpu {
         (times, done.map(|()| CommandOutcome::default()).map_err(|e| GpuError::Address(e.to_string())))
     }
 
-    fn transfer(&mut self, direction: CopyDirection, ready: u64, what: &str, bytes: u64, ns: u64) -> Times {
+    pub(super) fn transfer(
+        &mut self,
+        direction: CopyDirection,
+        ready: u64,
+        what: &str,
+        bytes: u64,
+        ns: u64,
+    ) -> Times {
         let (engine, time) = self.engines.copy(direction, ready, ns);
         self.narrator.say(TraceLevel::Commands, time.start, || {
             format!(

@@ -22,21 +22,21 @@
 
 /// Offsets of registers.
 pub mod offset {
-    /// Who this is.
+    /// Constant that identifies the device.
     pub const ID: u32 = 0x000;
-    /// Compute units.
+    /// Number of compute units.
     pub const UNITS: u32 = 0x004;
-    /// Busy, failed, gone.
+    /// State of the device, see [`status`](super::status).
     pub const STATUS: u32 = 0x008;
-    /// Reset.
+    /// Writing 1 resets the device.
     pub const CONTROL: u32 = 0x00c;
-    /// Interrupts that wait.
+    /// Pending interrupts, one bit per queue.
     pub const IRQ_STATUS: u32 = 0x010;
     /// Enabled interrupts.
     pub const IRQ_MASK: u32 = 0x014;
     /// First failure since the last reset.
     pub const FAULT: u32 = 0x018;
-    /// Where.
+    /// Queue of that failure.
     pub const FAULT_QUEUE: u32 = 0x01c;
     /// The device's clock.
     pub const TIME: u32 = 0x020;

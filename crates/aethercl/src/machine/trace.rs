@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// Where something happens.
+/// Row of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Track {
     /// The program that issues the commands.

@@ -4,10 +4,16 @@
 //! for these addresses. An allocation takes whole pages, first fit, in one run if possible, or in several pieces, the same as with a page table.
 //! Memory is full only when no page is free, never because of fragmentation.
 
+use super::scheduling::PageRun;
 use std::collections::BTreeMap;
 
 /// Bytes per page, the size that large GPUs use for their own memory.
 pub const PAGE: u64 = 64 << 10;
+
+/// Returns the pages that an allocation of this many bytes takes.
+pub(super) fn pages(bytes: u64) -> u64 {
+    bytes.max(1).div_ceil(PAGE)
+}
 
 /// A run of pages: first page and count.
 type Run = (u64, u64);
@@ -51,22 +57,42 @@ impl Vram {
         self.free.values().max().copied().unwrap_or(0) * PAGE
     }
 
+    /// Returns the runs of free pages in order.
+    pub fn free_runs(&self) -> Vec<PageRun> {
+        self.free.iter().map(|(start, pages)| PageRun { start: *start, pages: *pages }).collect()
+    }
+    /// Returns the mapped addresses and their number of pages, in order.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.mapped.iter().map(|(address, runs)| (*address, runs.iter().map(|run| run.1).sum()))
+    }
+    /// Returns true if pages are mapped at this address.
+    pub(super) fn is_mapped(&self, address: u64) -> bool {
+        self.mapped.contains_key(&address)
+    }
+
     /// Returns true if this many bytes fit, with at most `limit` bytes in use.
     pub fn fits(&self, bytes: u64, limit: Option<u64>) -> bool {
-        let pages = bytes.max(1).div_ceil(PAGE);
+        let pages = pages(bytes);
         let most = limit.map_or(self.pages, |limit| (limit / PAGE).min(self.pages));
         self.used.checked_add(pages).is_some_and(|sum| sum <= most)
     }
 
     /// Maps pages for `bytes` at `address` and returns the runs. `None` if there are not enough pages, or the address is already mapped.
     pub fn map(&mut self, address: u64, bytes: u64) -> Option<&[Run]> {
+        self.map_at(address, bytes, None)
+    }
+
+    /// Same as [`Vram::map`], in one run from page `start` on if all its pages are free.
+    pub(super) fn map_at(&mut self, address: u64, bytes: u64, start: Option<u64>) -> Option<&[Run]> {
         if !self.fits(bytes, None) || self.mapped.contains_key(&address) {
             return None;
         }
-        let mut missing = bytes.max(1).div_ceil(PAGE);
+        let mut missing = pages(bytes);
         let mut runs = Vec::new();
         // Use one run if any is long enough, otherwise start at the first free page.
-        if let Some(start) = self.free.iter().find(|(_, n)| **n >= missing).map(|(start, _)| *start) {
+        if let Some(run) = start.and_then(|start| self.take_at(start, missing)) {
+            runs.push(run);
+        } else if let Some(start) = self.free.iter().find(|(_, n)| **n >= missing).map(|(start, _)| *start) {
             runs.push(self.take(start, missing));
         } else {
             while missing > 0 {
@@ -79,6 +105,23 @@ impl Vram {
         self.used += runs.iter().map(|r| r.1).sum::<u64>();
         self.peak = self.peak.max(self.used);
         Some(self.mapped.entry(address).or_insert(runs))
+    }
+
+    /// Takes `wanted` pages from page `start` on. `None` if not all of them are free.
+    fn take_at(&mut self, start: u64, wanted: u64) -> Option<Run> {
+        let (first, count) = self.free.range(..=start).next_back().map(|(first, count)| (*first, *count))?;
+        let (before, end) = (start - first, start.checked_add(wanted)?);
+        if end > first + count {
+            return None;
+        }
+        self.free.remove(&first);
+        if before > 0 {
+            self.free.insert(first, before);
+        }
+        if first + count > end {
+            self.free.insert(end, first + count - end);
+        }
+        Some((start, wanted))
     }
 
     /// Takes up to `wanted` pages from the run that starts at `start`.

@@ -25,6 +25,10 @@ pub trait Work: Send + Sync {
     fn sources(&self) -> Vec<(String, String)> {
         Vec::new()
     }
+    /// Returns the addresses of the device memory that it uses, one per argument.
+    fn addresses(&self) -> Vec<u64> {
+        Vec::new()
+    }
     /// Checks that a device has the resources for one of its work-groups. Called before it runs.
     ///
     /// # Errors

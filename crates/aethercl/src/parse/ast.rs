@@ -213,7 +213,7 @@ pub enum Designator {
 /// A statement.
 #[derive(Debug)]
 pub struct Stmt {
-    /// Which.
+    /// Kind of statement.
     pub kind: StmtKind,
     /// First token.
     pub span: Span,
@@ -259,7 +259,7 @@ pub enum StmtKind {
 /// An expression.
 #[derive(Debug)]
 pub struct Expr {
-    /// Which.
+    /// Kind of expression.
     pub kind: ExprKind,
     /// Operator, name or literal.
     pub span: Span,

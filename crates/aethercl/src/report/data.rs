@@ -144,7 +144,7 @@ pub struct Command {
     pub queued_ns: u64,
     /// Time of the announcement to the device.
     pub submitted_ns: u64,
-    /// When it began.
+    /// Start time, ns.
     pub start_ns: u64,
     /// When it ended.
     pub end_ns: u64,
@@ -167,7 +167,7 @@ pub struct UnitRun {
     pub last: u32,
     /// Groups per unit; 0 for a launch that did not end.
     pub groups: u64,
-    /// When they began.
+    /// Start time, ns.
     pub start_ns: u64,
     /// End of their last group.
     pub end_ns: u64,

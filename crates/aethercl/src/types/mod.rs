@@ -213,7 +213,7 @@ pub struct RecordId(u32);
 pub struct PointerType {
     /// The type pointed to.
     pub to: Type,
-    /// Where it lies.
+    /// Address space of the target.
     pub space: Space,
     /// Whether the pointee is `const`.
     pub is_const: bool,

@@ -74,7 +74,9 @@ pub struct Spec {
 /// - with outer dimensions, their sizes, then for each input its outer strides and, if strided, its row stride;
 /// - the output, its element offset, and `n`, or `rows` and `inner`.
 pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
-    let (mut params, mut sizes, mut offsets) = (String::new(), String::new(), String::new());
+    let mut params = String::new();
+    let mut sizes = String::new();
+    let mut offsets = String::new();
     let (mut loads, mut loads1) = (String::new(), String::new());
     for (i, input) in spec.inputs.iter().enumerate() {
         let (code, base) = (input.dtype.code(), if spec.outer.is_some() { "a" } else { "o" });

@@ -33,7 +33,9 @@ pub struct TypedSpec<'a> {
 /// - with axes, their sizes, then the strides of each input and of the output;
 /// - the output, its element offset and the number of elements.
 pub fn typed_defines(spec: &TypedSpec<'_>) -> Vec<(&'static str, Value)> {
-    let (mut params, mut sizes, mut loads) = (String::new(), String::new(), String::new());
+    let mut params = String::new();
+    let mut sizes = String::new();
+    let mut loads = String::new();
     for (i, (dtype, _)) in spec.inputs.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write!(params, "__global const {} *p{i}, ulong o{i}, ", dtype.c_type());

@@ -57,7 +57,9 @@ fn shape(text: &str) -> Result<Shape, String> {
     if x.contains(&0) || w.contains(&0) {
         return Err(EXPECTED.into());
     }
-    let (mut options, mut padding, mut rest) = (Conv2dOptions::default(), None, &kernel[end..]);
+    let mut options = Conv2dOptions::default();
+    let mut padding = None;
+    let mut rest = &kernel[end..];
     while let Some(option) = rest.chars().next() {
         let digits = rest[1..].find(|c: char| !c.is_ascii_digit()).map_or(rest.len(), |n| n + 1);
         let value: usize = rest[1..digits].parse().map_err(|_| EXPECTED)?;
@@ -81,7 +83,9 @@ fn shape(text: &str) -> Result<Shape, String> {
 
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ([n, c, h, w], [o, i, j], at) = (self.x, self.w, self.options);
+        let [n, c, h, w] = self.x;
+        let [o, i, j] = self.w;
+        let at = self.options;
         write!(f, "{n}×{c}×{h}×{w}/{o}×{i}×{j}")?;
         let of = |name, pair: [usize; 2], usual| {
             if pair == [usual; 2] { String::new() } else { format!("{name}{}", pair[0]) }

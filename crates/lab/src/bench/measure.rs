@@ -48,7 +48,9 @@ impl Rounds {
         if let Some((_, request)) = &mut peer {
             request["min_ms"] = self.sample_ms.into();
         }
-        let (mut ours, mut theirs, mut others_ms) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ours = Vec::new();
+        let mut theirs = Vec::new();
+        let mut others_ms = Vec::new();
         let mut times = Times::default();
         for _ in 0..self.count {
             if let Some((p, request)) = &mut peer {

@@ -309,7 +309,10 @@ impl Steps {
             || windows.len() < HOST_WINDOWS && begun.elapsed().as_secs_f64() < HOST_SECONDS
         {
             device.finish()?;
-            let (before, cpu, mut enqueueing, mut steps) = (device.launches(), processor_time(), 0.0, 0);
+            let before = device.launches();
+            let cpu = processor_time();
+            let mut enqueueing = 0.0;
+            let mut steps = 0;
             while steps == 0 || steps < HOST_STEPS && begun.elapsed().as_secs_f64() < HOST_SECONDS {
                 let started = Instant::now();
                 self.run()?;

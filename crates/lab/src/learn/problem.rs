@@ -241,7 +241,7 @@ mod tests {
         assert!(seen.first() == Some(&0) && seen.last() == Some(&1023));
     }
 
-    /// Compares with values computed by hand.
+    /// Compares the references with values computed by hand.
     #[test]
     fn references() {
         let mut problem = Problem::new(Work::Product, [1, 1, 2], DType::F32);

@@ -58,7 +58,10 @@ impl Simulated {
     /// Runs a step with all checks and compares its result with f64; its time comes from the model.
     pub fn run(&self, step: &'static Step, problem: &Problem) -> Result<StepRun> {
         let mut machine = Machine::open(self, step, problem)?;
-        let (mut ns, mut slowest, mut bound_by, mut details) = (0, 0, None, Vec::new());
+        let mut ns = 0;
+        let mut slowest = 0;
+        let mut bound_by = None;
+        let mut details = Vec::new();
         for launch in step.launches {
             let done = machine.launch(launch)?;
             let report = Report::new(launch.entry, &self.profile, &done);

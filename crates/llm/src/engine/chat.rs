@@ -10,7 +10,7 @@ use crate::tokenizer::Tokenizer;
 use netcl_tensor::Result;
 use serde_json::json;
 
-/// Who speaks.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Instructions that precede the conversation.

@@ -66,7 +66,7 @@ fn session(model: &LoadedModel, job: &Job) -> (Vec<u32>, String) {
     (made.tokens, made.text)
 }
 
-/// Folders in Hugging Face's layout, tied and untied, with experts; the simulated device has the first layers or the last.
+/// Loads folders in Hugging Face's layout onto two devices: tied and untied, with experts. The simulated device has the first layers or the last.
 #[test]
 fn folders_are_loaded_onto_several_devices() {
     let [a, b] = [0; 2].map(|_| device());
@@ -217,7 +217,7 @@ fn an_engine_takes_no_more_than_it_may() {
         let (before, budget) = (device[0].memory().live as u64, work + 40 * page);
         let mut engine = with(budget).unwrap();
         assert_eq!(engine.load().pages, 40);
-        // Long and short prompts, all batch sizes.
+        // Prompts are long and short, in all batch sizes.
         for texts in 1..=9u32 {
             for text in 0..texts {
                 let length = if text == 0 { 1000 } else { 20 + text };

@@ -146,7 +146,9 @@ impl<'a> Fit<'a> {
 
     /// Fills the first `places` places in order; `None` if the layers do not fit.
     fn filled(&self, places: usize, tokens: usize) -> Option<Vec<usize>> {
-        let (mut layers, mut taken, mut start) = (vec![0; self.places.len()], Vec::new(), 0);
+        let mut layers = vec![0; self.places.len()];
+        let mut taken = Vec::new();
+        let mut start = 0;
         for at in 0..places {
             let rest = self.layers() - start;
             let all = self.taken(&self.places[at], start..self.layers(), tokens) <= self.left(at, &taken);

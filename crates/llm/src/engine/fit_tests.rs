@@ -151,7 +151,7 @@ fn layers_of_a_user_are_kept_or_refused() {
         assert_eq!(refused.kind(), ErrorKind::Format);
         assert!(text.contains("the model has 8") && text.contains("2 devices (gpu:0,cpu:0)"), "{text}");
     }
-    // No layers on an excluded device.
+    // An excluded device gets no layers.
     let roomy = [place("gpu:0", 1 << 40, 0), place("cpu:0", 1 << 40, 1)];
     assert_eq!(Fit::new(&needs, &roomy).divide(Some(9), Some(&[0, 8])).unwrap().layers, [0, 8]);
 }

@@ -80,8 +80,8 @@ fn compared(model: &LoadedModel, prompt: &[u32], (tokens, logits): &Theirs) -> (
     (off, gaps)
 }
 
-/// A real model in every file type. Floats agree up to rounding. Quantized types agree up to the rounding of activations, which both programs round
-/// to bytes.
+/// Compares a real model with llama.cpp in every file type. Floats agree up to rounding. Quantized types agree up to the rounding of activations,
+/// which both programs round to bytes.
 #[needs_data("models/stories260K/hf")]
 #[test]
 fn llama_cpp_goes_on_in_the_same_way() {
@@ -138,7 +138,7 @@ fn as_they_are_made(from: &Path, to: &Path) {
     std::fs::write(to.join("config.json"), json.to_string()).unwrap();
 }
 
-/// Every supported architecture with random weights: the logits after a short prompt.
+/// Compares the logits after a short prompt with llama.cpp's, for every supported architecture with random weights.
 #[test]
 fn llama_cpp_computes_every_architecture() {
     let Some(python) = python() else { return };

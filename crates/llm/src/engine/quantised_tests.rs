@@ -53,7 +53,7 @@ fn real_models_say_what_exact_arithmetic_says() {
     let mut formats = BTreeSet::new();
     for name in ["stories260K", "stories260K-w256"] {
         for (path, format) in files(name) {
-            // With kernels that unpack blocks, and dense.
+            // One run uses kernels that unpack blocks, the other dense matrices.
             for dequantise in [false, true] {
                 let model = open(
                     &path,
@@ -151,7 +151,7 @@ fn every_type_can_be_loaded_in_every_storage() {
     assert!(seen >= 4);
 }
 
-/// Also without a reference: quantized matrices give the same results as dense ones, token by token.
+/// Compares quantized matrices with the same matrices in dense form, token by token. It needs no reference values.
 #[needs_data("models/stories260K", "models/stories260K-w256")]
 #[test]
 fn quantised_matrices_say_what_dense_ones_do() {

@@ -60,7 +60,7 @@ pub struct Generated {
     pub tokens: Vec<u32>,
     /// Their text.
     pub text: String,
-    /// Why it ended.
+    /// Reason for the end.
     pub finish: Finish,
     /// Number of prompt tokens.
     pub prompt: usize,

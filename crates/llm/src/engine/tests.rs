@@ -139,7 +139,7 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     assert_eq!((made.tokens.len(), made.finish), (3, Finish::Context));
     let slid = greedy(&model, &long, Request { slide: true, ..request(9) }).0;
     assert_eq!((slid.tokens.len(), slid.finish), (9, Finish::Length));
-    // A shorter context of the same model.
+    // Open the same model with a shorter context.
     let short =
         open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100), ..EXACT }).unwrap();
     assert_eq!((short.context(), short.trained_context()), (100, 512));
@@ -207,7 +207,7 @@ fn a_text_does_not_depend_on_who_draws_it() {
                 prompt.truncate(490);
             }
         }
-        // Stopped by the user between two tokens.
+        // The user stops the text between two tokens.
         let count = std::cell::Cell::new(0);
         let stop = || {
             count.set(count.get() + 1);
@@ -310,7 +310,7 @@ fn what_cannot_be_is_said() {
     assert!(said(&weights, Options::default()).contains("name its folder"));
     let short = Options { context: Some(1 << 30), ..Options::default() };
     assert!(said(&tiny("llama"), short).contains("expected 1 to"));
-    // A context that exceeds any memory.
+    // No memory can hold this context.
     let text = std::fs::read_to_string(tiny("llama").join("config.json")).unwrap();
     let mut json: Value = serde_json::from_str(&text).unwrap();
     json["max_position_embeddings"] = i32::MAX.into();

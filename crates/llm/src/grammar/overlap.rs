@@ -52,7 +52,9 @@ pub fn is_bounded(set: &ExprSet) -> bool {
 /// Returns the overlap of one expression; `None` if it takes too many visits.
 fn overlap(set: &ExprSet, expr: ExprRef, known: &HashMap<u32, Overlap>, left: &mut usize) -> Option<Overlap> {
     let mut all: Overlap = vec![0; 256];
-    let (mut seen, mut stack, mut bytes) = (HashSet::new(), vec![expr], false);
+    let mut seen = HashSet::new();
+    let mut stack = vec![expr];
+    let mut bytes = false;
     while let Some(expr) = stack.pop() {
         if !seen.insert(expr.as_u32()) {
             continue;

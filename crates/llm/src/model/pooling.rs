@@ -7,7 +7,7 @@ use netcl_tensor::{Error, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Which states count.
+/// The states that a pooled vector uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The first token's state.

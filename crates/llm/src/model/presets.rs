@@ -61,7 +61,8 @@ pub fn known() -> &'static [Preset] {
 impl Preset {
     /// Returns its sizes.
     pub fn sizes(&self) -> Sizes {
-        let ([layers, heads, kv_heads], [width, mlp, vocab, context]) = (self.layers, self.widths);
+        let [layers, heads, kv_heads] = self.layers;
+        let [width, mlp, vocab, context] = self.widths;
         Sizes {
             layers,
             heads,
@@ -133,7 +134,7 @@ fn described(text: &str) -> Result<DecoderConfig> {
 mod tests {
     use super::*;
 
-    /// Compares with the published parameter counts.
+    /// Compares the presets with the published parameter counts.
     #[test]
     fn known_shapes_have_the_parameters_of_their_models() {
         let millions = |name: &str| Preset::config(name).unwrap().parameters() as f64 / 1e6;

@@ -32,7 +32,7 @@ pub enum Origin {
 
 /// A model on disk: its configuration, and its tensors with the names and order of GGUF files.
 pub struct Source {
-    /// Where it comes from.
+    /// Origin of its content.
     pub origin: Origin,
     /// Its configuration. Biases that its files always have count as biases here.
     pub config: DecoderConfig,
@@ -55,7 +55,7 @@ struct FileTensorPart {
 
 /// A tensor in stored form.
 pub struct Stored<'a> {
-    /// How.
+    /// Storage format.
     pub format: &'static Format,
     /// Its bytes.
     pub bytes: Cow<'a, [u8]>,

@@ -43,7 +43,7 @@ fn retyped(from: &Path, to: &Path, dtype: FileDtype, format: &'static Format) {
         json.as_object_mut().unwrap().remove("no_rope_layers");
     }
     if json["model_type"] == "gpt_neox" || json["model_type"] == "starcoder2" {
-        // Nor for the activation.
+        // Nor is there a key for the activation.
         json["hidden_act"] =
             if json["model_type"] == "gpt_neox" { "gelu" } else { "gelu_pytorch_tanh" }.into();
     }
@@ -181,7 +181,8 @@ fn mixes_are_those_of_llama_cpp() {
     }
 }
 
-/// Returns a file of one tensor wide enough for every format, with layers like in a larger model.
+/// Compares each mix's format of a tensor with its rule. A file has one layer with a tensor wide enough for every format, and the layer count of a
+/// larger model.
 #[test]
 fn rules_of_mixes() {
     let name = |mix: &str, tensor: &str, layers: usize, grouped: usize| {
@@ -393,7 +394,7 @@ fn what_does_not_fit_is_named() {
     }
 }
 
-/// A key with the default value, and one that is read for embeddings.
+/// Accepts a key that has its default value, and one that is read for embeddings.
 #[test]
 fn keys_with_usual_values_are_accepted() {
     let dir = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ pub(super) fn dry(logits: &mut [f32], history: &[u32], dry: &Dry, breakers: &Bre
     }
     let back: Vec<u32> = history.iter().rev().copied().collect();
     let mut longest: HashMap<u32, usize> = HashMap::new();
-    // The very first token follows nothing.
+    // The first token does not have a predecessor.
     for (k, length) in common(&back).into_iter().chain([0]).enumerate().skip(1) {
         let length = length.min(free);
         if length >= dry.allowed_length {

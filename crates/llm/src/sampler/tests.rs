@@ -136,7 +136,7 @@ fn temperature_follows_the_entropy() {
     let mut candidates = Candidates::new(vec![1.0, 3.0, 3.0, 2.0]);
     candidates.temperature(&Sampling { temperature: 0.0, ..Sampling::default() });
     assert_eq!(candidates.left(), [1]);
-    // Small enough to make infinities of plain quotients.
+    // The temperature is so small that plain quotients are infinite.
     let mut candidates = Candidates::new(vec![1e5, 3e5, -3e5]);
     candidates.temperature(&Sampling { temperature: 1e-37, ..Sampling::default() });
     assert_eq!(candidates.draw(0.999).map(|(token, _)| token), Some(1));
@@ -170,7 +170,7 @@ fn penalties_are_those_of_their_papers() {
     }
 }
 
-/// Returns the longest repetition that each token would continue, found by brute force.
+/// Compares DRY with its definition: the longest repetition that each token would continue, found by brute force.
 #[test]
 fn dry_is_its_definition() {
     let mut penalised = 0;
@@ -376,7 +376,7 @@ fn mirostat_holds_its_target() {
             let mean: f64 = sum / count;
             assert!((mean - f64::from(tau)).abs() < 0.15, "{mirostat:?} {tau}: {mean}");
         }
-        // One token, and equal tokens.
+        // Test one token, and equal tokens.
         let mut s = sampler(Sampling { mirostat, ..Sampling::default() });
         assert_eq!(s.sample(vec![f32::NEG_INFINITY, 0.0]).unwrap(), 1);
         (0..50).for_each(|_| assert!(s.sample(vec![0.0; 7]).unwrap() < 7));
@@ -384,7 +384,7 @@ fn mirostat_holds_its_target() {
     }
 }
 
-/// The estimate of the paper, implemented a second time.
+/// Compares Mirostat with a second implementation of the estimate in its paper.
 #[test]
 fn mirostats_first_algorithm_keeps_what_the_paper_says() {
     for seed in 0..100 {
@@ -575,7 +575,7 @@ fn an_output_ends_for_each_reason() {
     assert_eq!(run(&smile, &[], Some(3), false), ("\u{fffd}".into(), 3, Some(Finish::Length)));
 }
 
-/// Tokens that `generation_config.json` forbids, always or depending on the text so far.
+/// Never samples tokens that `generation_config.json` forbids, always or depending on the text so far.
 #[test]
 fn tokens_that_a_models_files_forbid_are_never_taken() {
     let limits = |limits: Limits| Sampler::of_ids(Sampling { limits, ..Sampling::greedy() }).unwrap();

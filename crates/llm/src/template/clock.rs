@@ -148,7 +148,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
-    /// Against Python's `datetime.utcfromtimestamp(n).strftime(…)`.
+    /// Compares dates with the results of Python's `datetime.utcfromtimestamp(n).strftime(…)`.
     #[test]
     fn days_are_pythons() {
         let all = "%Y-%m-%d %H:%M:%S %j %A %B %a %b %I %p %y %-d %e";

@@ -70,7 +70,9 @@ pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
     let added = library.get_added_tokens_decoder();
     let unknown = library.get_model();
     let unknown = serde_json::to_value(unknown).ok().and_then(|m| m["unk_token"].as_str().map(str::to_owned));
-    let (mut pieces, mut kinds, mut ids) = (Pieces::default(), Vec::new(), HashMap::new());
+    let mut pieces = Pieces::default();
+    let mut kinds = Vec::new();
+    let mut ids = HashMap::new();
     for id in 0..parsed.vocab_size() as u32 {
         let (kind, token) = match (added.get(&id), library.id_to_token(id)) {
             (Some(token), _) if token.special => (TokenKind::Control, token.content.clone()),

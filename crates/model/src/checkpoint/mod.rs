@@ -114,7 +114,9 @@ impl Checkpoint {
     /// the file that is missing, truncated or changed.
     pub fn load(dir: &Path) -> Result<Self> {
         let state = State::read(dir)?;
-        let (mut model, mut optimizer, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let mut model = Vec::new();
+        let mut optimizer = Vec::new();
+        let mut files = Vec::new();
         let (mut parts, mut index) = (BTreeMap::new(), None);
         for (name, sum) in &state.files {
             let file = Verified::open(dir, name, sum)?;

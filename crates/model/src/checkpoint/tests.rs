@@ -131,7 +131,7 @@ fn tensors_that_cannot_be_are_refused() {
     assert!(message.contains("x.safetensors: not a complete safetensors file"), "{message}");
 }
 
-/// Modules of `sentence-transformers` have separate folders.
+/// Saves and verifies files in folders: modules of `sentence-transformers` have one each.
 #[test]
 fn files_in_a_folder_are_saved_and_verified() {
     let (_dir, store) = store(2);
@@ -205,7 +205,7 @@ fn two_threads_that_save_into_one_folder_leave_whole_checkpoints() {
             scope.spawn(move || {
                 start.wait();
                 for step in 1..6 {
-                    // Two threads save the same steps, two others.
+                    // Two threads save the same steps, and two others save other steps.
                     store.save(&checkpoint(step + thread / 2 * 10, 50), thread == 0).unwrap();
                 }
             });
@@ -385,7 +385,7 @@ fn a_full_disk_stops_with_a_clear_error_and_loses_nothing() {
     };
     let store = Store::new(disk.0.join("checkpoints"), 9);
     let mut step = 10;
-    // About 28 KiB each.
+    // Each checkpoint has about 28 KiB.
     let error = loop {
         match store.save(&checkpoint(step, 500), step == 10) {
             Ok(_) => step += 10,

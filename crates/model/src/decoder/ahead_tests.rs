@@ -66,7 +66,7 @@ fn all_rules() -> [Rules; 2] {
     ]
 }
 
-/// Beyond the initial capacity of a cache, up to the end of the context.
+/// Tokens generated ahead equal those of single steps, beyond the initial capacity of a cache and up to the end of the context.
 #[test]
 fn tokens_ahead_are_those_of_one_after_the_other() {
     let device = test_device().unwrap();
@@ -96,7 +96,7 @@ fn a_text_that_ends_within_a_run_goes_on_elsewhere() {
     for rules in all_rules() {
         let by = chooser(&device, &rules, 1);
         let (mut text, mut host) = (decoder.continuation().unwrap(), decoder.continuation().unwrap());
-        // Long enough for runs of several steps.
+        // The text is long enough for runs of several steps.
         let found = ahead(&mut *text, &[5], &by, (0, 41, 150)).unwrap();
         assert_eq!(found, by_host(&mut *host, &[5], &rules, (0, 41)));
         // The same text with other random words, a part of it, one with a new end, and logits in between.
@@ -108,7 +108,7 @@ fn a_text_that_ends_within_a_run_goes_on_elsewhere() {
             let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs().max(1.0);
             assert!(a.iter().zip(&b).all(near), "{keep} {more:?}");
         }
-        // No more than requested, and then more.
+        // Request no more tokens than needed, and then more.
         let one = ahead(&mut *text, &found[..9], &by, (9, 4, 4)).unwrap();
         let two = ahead(&mut *text, &one, &by, (13, 30, 30)).unwrap();
         assert_eq!(two, by_host(&mut *host, &found[..9], &rules, (9, 34)));
@@ -168,7 +168,7 @@ fn seeds_and_damage_are_heard_of_with_tokens_ahead() {
         let sampling = Sampling { temperature: 1.0, top_k, seed, ..Sampling::default() };
         Generation::new(&decoder, &[1, 2], sampling)?.up_to(60).collect()
     };
-    // Also beyond the context, where the text slides.
+    // Continue beyond the context, where the text slides.
     let first = made(1, 12).unwrap();
     assert_eq!(first.len(), 60);
     assert_eq!(made(1, 12).unwrap(), first);

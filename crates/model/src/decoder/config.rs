@@ -168,7 +168,11 @@ pub struct Sizes {
 impl Default for Sizes {
     /// A small model with a vocabulary of bytes.
     fn default() -> Self {
-        let (kv_heads, head_size, mlp, rope_theta, tied) = (None, None, None, None, None);
+        let kv_heads = None;
+        let head_size = None;
+        let mlp = None;
+        let rope_theta = None;
+        let tied = None;
         Self {
             layers: 2,
             heads: 2,

@@ -119,7 +119,7 @@ fn tokens_are_sampled_on_the_last_device() {
     }
 }
 
-/// Another device only rounds differently.
+/// A model of which one stage is on the simulated device differs only by rounding.
 #[test]
 fn a_simulated_device_takes_a_part() {
     let here = test_device().unwrap();
@@ -192,7 +192,7 @@ fn texts_in_pages_are_the_same_on_several_devices() {
     }
 }
 
-/// Loss in windows, the same as for perplexity; weights by name, and back.
+/// A divided model has the same loss in windows, as for perplexity, and the same weights by name, written and read.
 #[test]
 fn losses_and_files_are_the_same() {
     let [a, b] = [0; 2].map(|_| test_device().unwrap());

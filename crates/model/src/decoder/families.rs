@@ -289,7 +289,7 @@ impl DecoderConfig {
 /// Checks that it is a language model; classifiers have another head.
 fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
     let Some(value) = fields.get("architectures") else { return Ok(()) };
-    // Also the model without a head: it is tied, or the file is rejected for lack of one.
+    // The model without a head has another name: its head is tied, or the file is rejected for lack of one.
     let own = |name: &Value| {
         name.as_str().is_some_and(|name| {
             name == family.architecture

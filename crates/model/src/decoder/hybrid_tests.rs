@@ -103,7 +103,7 @@ fn moving_averages_are_trained() {
     for (p, gradient) in params.iter().zip(&gradients).filter(|(p, _)| p.name().unwrap().contains("average"))
     {
         let before = p.to_vec().unwrap();
-        // Along the gradient, where rounding counts least.
+        // The difference is taken along the gradient, where rounding counts least.
         let norm = gradient.iter().map(|g| g * g).sum::<f32>().sqrt();
         let at = |by: f32| {
             p.set_f32(&before.iter().zip(gradient).map(|(v, g)| v + by * g / norm).collect::<Vec<_>>())

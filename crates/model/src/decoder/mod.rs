@@ -188,7 +188,9 @@ impl Decoder {
         let lists: Vec<Vec<ParamShape>> =
             spans.iter().map(|span| shapes::of_layers(&config, span.layers.clone()).collect()).collect();
         let mut frozen = part::frozen(&config, &lists.concat(), freeze)?.into_iter();
-        let (mut shapes, mut parts, mut stages) = (Vec::new(), Vec::new(), Vec::new());
+        let mut shapes = Vec::new();
+        let mut parts = Vec::new();
+        let mut stages = Vec::new();
         for (span, list) in spans.iter().zip(lists) {
             let mut own = BTreeMap::new();
             let mut dense = Vec::new();

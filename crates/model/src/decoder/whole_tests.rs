@@ -107,8 +107,8 @@ fn every_dense_family_is_one_launch() {
     }
 }
 
-/// Options beyond the family's own: all activations with and without gate, tied and untied heads, biases of gated maps, heads of many sizes, layers
-/// without rotation.
+/// Tests options beyond those of the families: activations with and without gate, tied and untied heads, biases of gated maps, heads of many sizes,
+/// and layers without rotation.
 #[test]
 fn every_option_is_one_launch() {
     use crate::decoder::Activation::{Gelu, GeluTanh, Relu, Silu, Tanh};

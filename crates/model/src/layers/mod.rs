@@ -104,7 +104,7 @@ mod tests {
         assert!(norm.starts_with("h.0.ln_1: "), "{norm}");
     }
 
-    /// All their parameters get gradients.
+    /// Layers compute their formulas, and all their parameters get gradients.
     #[test]
     fn layers_compute_their_formulas() {
         let mut params = params();

@@ -142,7 +142,7 @@ fn patterns_of_common_models_are_cut_where_the_library_gives_the_same_ids() {
     }
 }
 
-/// Configurations of Llama tokenizers in different file versions.
+/// Tests the configurations of Llama tokenizers in different file versions.
 #[test]
 fn text_that_is_merged_as_a_whole_is_cut_at_spaces_that_no_token_spans() {
     let prepend = json!({ "type": "Sequence", "normalizers": [
@@ -173,7 +173,7 @@ fn text_that_is_merged_as_a_whole_is_cut_at_spaces_that_no_token_spans() {
         for seed in 1..6 {
             let plain = text(seed, 40_000);
             assert!(agrees(&json, &plain) > 300);
-            // Added tokens, with and without adjacent spaces.
+            // Insert added tokens, with and without adjacent spaces.
             let marked = plain.replace("//", "</s>").replace("42", " </s> ");
             assert!(agrees(&json, &marked) > 300);
         }

@@ -218,7 +218,10 @@ fn splits_words(part: &Value) -> bool {
 
 /// Returns the top-level alternatives of a pattern.
 fn alternatives(pattern: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut escaped, mut out) = (0, 0, false, Vec::new());
+    let mut depth = 0;
+    let mut start = 0;
+    let mut escaped = false;
+    let mut out = Vec::new();
     for (at, c) in pattern.char_indices() {
         match c {
             _ if escaped => escaped = false,

@@ -123,7 +123,7 @@ fn long_text_in_chunks_equals_the_whole() {
     assert_eq!(tokenizer.encode(part).unwrap(), library(&tokenizer, part));
 }
 
-/// A trained SentencePiece tokenizer of 512 tokens on prose, with all its line breaks, dashes and French.
+/// Encodes prose with a trained SentencePiece tokenizer of 512 tokens, in pieces and whole. The text has line breaks, dashes and French.
 #[needs_data("models/stories260K/hf", "corpora/war_and_peace.txt")]
 #[test]
 fn long_text_for_a_llama_in_pieces_equals_the_whole() {

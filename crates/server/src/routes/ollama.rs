@@ -309,7 +309,9 @@ impl Wire for OllamaWire {
             parts.extend(self.reader.finish());
             self.finish = finish_reason(finish);
         }
-        let (mut content, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());
+        let mut content = String::new();
+        let mut thinking = String::new();
+        let mut calls = Vec::new();
         for part in parts {
             match part {
                 AnswerPart::Content(text) => content += &text,

@@ -290,7 +290,7 @@ fn clients_of_ollama_are_answered() {
     );
 }
 
-/// The first requests of Ollama clients.
+/// Answers the first requests of Ollama clients.
 #[test]
 fn clients_of_ollama_begin() {
     let server = Server::with(Setup { names: vec!["tiny", "other"], ..Setup::default() });

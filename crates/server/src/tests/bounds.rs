@@ -44,7 +44,7 @@ fn a_text_that_is_too_long_is_refused_before_it_is_encoded() {
         let answer = server.client.post("/tokenize", &json!({ "content": long, "with_pieces": pieces }));
         assert_eq!(answer.error(), (400, Some("invalid_value".into()), Some("content".into())));
     }
-    // Exactly the limit.
+    // This body has exactly the maximum size.
     let content = "é".repeat(1 << 19);
     let made = server.client.post("/tokenize", &json!({ "content": content, "with_pieces": true })).ok();
     assert_eq!(made["tokens"].as_array().unwrap().len(), 1 << 20);
@@ -153,14 +153,14 @@ fn fields_of_messages_are_known_or_refused() {
         chat(json!({ "role": "assistant", "content": "", "tool_calls": [call] })),
         (400, Some("messages[0].tool_calls[0].function.extra".into()))
     );
-    // Ollama's interface.
+    // Send the same to Ollama's interface.
     let ollama = |message: Value| {
         server.client.post("/api/chat", &json!({ "model": "tiny", "stream": false, "messages": [message], "options": { "num_predict": 1 } }))
     };
     assert_eq!(ollama(json!({ "role": "user", "content": "a", "images": ["aGk="] })).status, 400);
     assert_eq!(ollama(json!({ "role": "user", "content": "a", "images": [] })).status, 200);
     assert_eq!(ollama(json!({ "role": "assistant", "content": "a", "thinking": "b" })).status, 200);
-    // Items of the responses interface.
+    // Send items of the responses interface.
     let item = json!({ "type": "message", "role": "user", "content": "a", "frobnicate": 1 });
     let answer = server.client.post("/v1/responses", &json!({ "input": [item] }));
     assert_eq!(answer.error().2.as_deref(), Some("input[0].frobnicate"));

@@ -138,7 +138,7 @@ fn dripped(server: &Server) -> HttpAnswer {
     read(stream)
 }
 
-/// Ends long before the time limit of a large body.
+/// A body that arrives one byte at a time ends long before the time limit of a large body.
 #[test]
 fn a_body_that_comes_a_byte_at_a_time_is_late() {
     let options =
@@ -199,7 +199,7 @@ fn bodies_and_heads_have_bounds() {
     let (began, mut rest) = (Instant::now(), Vec::new());
     let _ = stream.read_to_end(&mut rest);
     assert!(began.elapsed() < Duration::from_secs(60), "the connection ends");
-    // A head without end.
+    // The head of this request never ends.
     let mut stream = server.client.connect();
     let flood = format!("GET / HTTP/1.1\r\n{}", "x-a: b\r\n".repeat(20_000));
     let _ = stream.write_all(flood.as_bytes());

@@ -144,7 +144,7 @@ fn what_cannot_be_called_is_refused_by_name() {
             .as_deref(),
         Some("tools[0].function.strict")
     );
-    // A template without calls.
+    // This template does not support calls.
     let plain = Server::new();
     let refused = plain.client.post("/v1/chat/completions", &body(json!({ "tool_choice": "required" })));
     assert_eq!(refused.error().2.as_deref(), Some("tools"));

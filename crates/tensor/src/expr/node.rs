@@ -358,7 +358,9 @@ impl Nodes {
 
     /// Returns only the nodes that `roots` depend on, with renumbered inputs: the nodes, the roots, and the old numbers of the inputs.
     pub fn pruned(&self, roots: &[usize]) -> (Self, Vec<usize>, Vec<usize>) {
-        let (mut out, mut inputs, mut at) = (Self::default(), Vec::new(), HashMap::new());
+        let mut out = Self::default();
+        let mut inputs = Vec::new();
+        let mut at = HashMap::new();
         for id in self.cone(roots, |_| false) {
             let node = &self.all[id];
             let kind = match node.kind {

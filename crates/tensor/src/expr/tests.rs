@@ -175,7 +175,7 @@ fn a_nan_stays_in_a_maximum() {
     }
 }
 
-/// Views, integer masks, axes in the middle, and images with a bias per channel.
+/// Fuses views, integer masks, axes in the middle, and images with a bias per channel.
 #[test]
 fn operands_lie_anyhow() {
     for device in devices() {

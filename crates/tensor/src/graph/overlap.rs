@@ -97,7 +97,7 @@ impl Overlaps {
 mod tests {
     use super::*;
 
-    /// Sequential micro-batches: each has buffers in use at the same time, and all have the same number.
+    /// The work of a search is the same for each of many sequential micro-batches: each has the same number of buffers in use at the same time.
     #[test]
     fn the_work_of_a_search_does_not_grow_with_what_came_before() {
         let visited = |micros: usize| {

@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(plan.peak, (2000, 1));
     }
 
-    /// Forward and backward: activations that are created earlier live longer.
+    /// Plans a forward and a backward pass, in which activations that are created earlier live longer. The plan is close to the peak.
     #[test]
     fn a_stack_of_layers_takes_little_more_than_its_peak() {
         let mut ranges = Vec::new();

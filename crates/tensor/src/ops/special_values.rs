@@ -607,7 +607,7 @@ fn multinomial_of_no_distribution_draws_nothing() {
     }
 }
 
-/// PyTorch has no such operation.
+/// Tests sampling with NaN and infinite logits by netcl's own rule, because PyTorch does not have this operation.
 #[test]
 fn choose_says_what_is_no_number_and_where_no_token_is_left() {
     use super::choose::{Chooser, NO_NUMBER, NONE_LEFT, Rules, SamplingRule, Texts};

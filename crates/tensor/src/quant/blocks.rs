@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// A multiplication and a subtraction may be one instruction on a device, so the last bit may differ from the host's.
+    /// Compares blocks on the device and on the host. A device may fuse a multiplication and a subtraction, so the last bit may differ.
     #[test]
     fn blocks_are_unpacked_as_on_the_host() {
         let device = test_device().unwrap();
@@ -413,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Parts with whole and incomplete panels, and more rows than are reordered at a time.
+    /// Joins parts with whole and incomplete panels, and more rows than are reordered at a time.
     #[test]
     fn parts_are_one_matrix() {
         let device = test_device().unwrap();
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(blocks.dense(DType::F32).unwrap().to_vec().unwrap(), expected);
     }
 
-    /// One row and several, with and without the surrounding operations, and more rows than the kernels for few rows support.
+    /// Compares maps for one row and several, with and without the surrounding operations, and with more rows than the kernels for few rows support.
     #[test]
     fn maps_by_blocks_agree_with_maps_by_what_they_stand_for() {
         let device = test_device().unwrap();

@@ -1,6 +1,6 @@
-/* f16_value(bits): the bits of an f16 (uint) -> its value, a float. The bits above 16 must be 0.
+/* f16_value(bits): returns the value, a float, of an f16 whose bits are in a uint. The upper 16 bits must be 0.
  *
- * Defines: NVIDIA_CC; with it, one conversion instruction.
+ * Define: NVIDIA_CC; if it is not 0, one conversion instruction is used.
  */
 #if NVIDIA_CC
 static inline float f16_value(uint bits) {

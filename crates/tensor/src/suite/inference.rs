@@ -85,7 +85,8 @@ fn quantised_experts(device: &Device) -> Result<usize> {
             let usual = Activations::usual(device);
             Ok::<_, Error>((Blocks::with_activations(device, format, [e * n, k], &bytes, usual)?, dense))
         };
-        let ((gates, dense_gates), (back, dense_back)) = (made(2 * h, c)?, made(c, h)?);
+        let (gates, dense_gates) = made(2 * h, c)?;
+        let (back, dense_back) = made(c, h)?;
         for (tokens, dtype) in [1, 70].into_iter().flat_map(|n| [DType::F32, DType::F16].map(|t| (n, t))) {
             let ids: Vec<u32> = (0..k * tokens).map(|p| ((p * p + 1) % e) as u32).collect();
             let ids = Tensor::from_u32(device, [tokens, k], &ids)?;

@@ -282,7 +282,7 @@ fn rows(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-/// Two texts.
+/// Lists the errors of sampling for two texts.
 fn choices(z: &Zeros) -> Vec<ExpectedError> {
     let state = Texts::new(&z.0, 2, 3).unwrap();
     let by = |texts| Chooser::new(&z.0, &Rules::greedy(), texts, 5, Some(&[0.0; 5])).unwrap().unwrap();

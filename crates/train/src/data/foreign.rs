@@ -164,7 +164,9 @@ fn lengths_of(index: &Path, sequences: u64) -> Result<u64> {
         )));
     }
     file.seek(SeekFrom::Start(34)).map_err(io)?;
-    let (mut file, mut sum, mut one) = (BufReader::new(file), 0u64, [0; 4]);
+    let mut file = BufReader::new(file);
+    let mut sum = 0u64;
+    let mut one = [0; 4];
     for _ in 0..sequences {
         file.read_exact(&mut one).map_err(io)?;
         sum += u64::from(u32::from_le_bytes(one));

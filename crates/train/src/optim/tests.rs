@@ -126,7 +126,7 @@ fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
         train(&same, &mut other, 2);
         let written = &all.list()[1];
         written.set_f32(&[8.0; 7]).unwrap();
-        // Its own rounded values, so nothing changes.
+        // Load the optimizer's own rounded values, so that nothing changes.
         let kept = &all.list()[2];
         kept.set_f32(&kept.to_vec().unwrap()).unwrap();
         train(&all, &mut optimizer, 1);

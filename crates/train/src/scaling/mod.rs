@@ -91,7 +91,7 @@ pub struct RunToPlan<'a> {
 pub struct Plan {
     /// Number of devices.
     pub devices: usize,
-    /// How the work is divided.
+    /// Division of the work between the ranks.
     pub strategy: Strategy,
     /// Rows of a micro-batch on one device.
     pub rows: usize,

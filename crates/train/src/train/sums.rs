@@ -49,7 +49,9 @@ impl Sums {
         several: bool,
     ) -> Result<Self> {
         let _tag = device.tag("gradients");
-        let (mut gradients, mut buckets, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gradients = Vec::new();
+        let mut buckets = Vec::new();
+        let mut places = Vec::new();
         // Memory checkers need every buffer to be a separate allocation.
         let separate = device.settings().exact_memory;
         let graded: Vec<_> = params.filter_map(|param| Some((param, param.grad()?.dtype()))).collect();

@@ -52,7 +52,7 @@ pub type Value = Vec<Val>;
 /// Storage of a variable.
 #[derive(Debug, Clone)]
 enum Storage {
-    /// In registers or constants, one for each leaf.
+    /// The value is in registers or constants, one for each leaf.
     Registers(Value),
     /// In memory at this address.
     Memory(u64, PointerSpace),

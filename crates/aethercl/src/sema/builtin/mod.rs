@@ -53,7 +53,7 @@ pub(super) struct Call<'c> {
     pub name: &'c str,
     /// Its arguments, with their original types.
     pub args: Vec<Expr>,
-    /// Where it stands.
+    /// Place of the call in the source.
     pub span: Span,
 }
 

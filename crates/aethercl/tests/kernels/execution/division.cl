@@ -1,4 +1,4 @@
-// Quotients go towards zero; powers of two as well
+// Integer division truncates towards zero, also for powers of two.
 __kernel void k(__global const int *x, __global int *y, __global uint *u, __global long *l) {
   int i = get_global_id(0), a = x[i];
   y[4 * i] = a / 3;

@@ -115,7 +115,7 @@ fn launches_follow_their_own_text_and_say_where_the_value_is_from() {
     }
 }
 
-/// A choice stored for a related device may be missing from this device's candidates.
+/// Ignores a choice that a related device stored if it is missing from this device's candidates.
 #[test]
 fn values_that_this_device_is_not_offered_are_left() {
     let folder = tempfile::tempdir().unwrap();

@@ -58,7 +58,7 @@ pub struct Job {
     pub prompt: Vec<u32>,
     /// Sampler of the sequence's tokens.
     pub sampler: Sampler,
-    /// When it ends.
+    /// Conditions for the end.
     pub request: Request,
     /// Whether [`Event::Token`] reports probabilities, and the number of most likely tokens that it lists in addition. The host then reads all
     /// logits.
@@ -147,18 +147,18 @@ pub enum Event {
     },
     /// The sequence is complete. No further event has its request id.
     Done {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// Why it ended.
+        /// Reason for the end.
         finish: Finish,
         /// Its usage.
         usage: Usage,
     },
     /// The sequence failed. No further event has its request id; other sequences continue.
     Failed {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// Why.
+        /// The error that ended it.
         error: Error,
     },
 }

@@ -145,7 +145,7 @@ fn run(engine: &mut Engine<'_>, ids: &[RequestId]) -> Vec<RequestResult> {
     all
 }
 
-/// Also with too few pages for all, and with proposed tokens.
+/// Every sampler chooses the same tokens in a batch as alone, also with too few pages for all and with proposed tokens.
 #[test]
 fn every_sampler_chooses_in_a_batch_as_alone() {
     let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());

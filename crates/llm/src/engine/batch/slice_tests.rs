@@ -76,7 +76,7 @@ fn a_pause_loses_no_step() {
     assert_eq!(engine.cache.steps(4), 2 * (SEQUENCE_TOKENS - 1));
 }
 
-/// With pages for all, and with so few that paused texts lose theirs.
+/// Paused texts equal texts that run alone, with pages for all and with so few that paused texts lose theirs.
 #[test]
 fn paused_texts_are_as_alone() {
     let decoder = llama(&quickly_built().unwrap());

@@ -238,7 +238,7 @@ fn texts_of_equal_state_share_each_step() {
         }
         let costs = engine.costs();
         assert!(costs.len() == 1 && costs[0].texts == texts as usize && !costs[0].in_turns, "{costs:?}");
-        // The captured step and its sampling.
+        // The launches are those of the captured step and its sampling.
         assert!(costs[0].launches.is_some_and(|launches| launches > 1), "{costs:?}");
         steps.push(most);
     }
@@ -366,7 +366,7 @@ fn what_does_not_fit_is_refused_or_ends() {
     );
 }
 
-/// Sequences far longer than their window, in a cache that cannot hold one of them.
+/// Generates sequences far longer than their window, in a cache that cannot hold one of them. Pages outside of all windows are freed.
 #[test]
 fn pages_behind_every_window_are_given_back() {
     let decoder = decoder(&quickly_built().unwrap(), "mistral", 3, |config| {

@@ -77,7 +77,7 @@ fn message<T>(result: Result<T>) -> String {
     result.err().expect("an error").message().to_owned()
 }
 
-/// Every kind of module and setting, compared with PEFT in float64: at once, and token by token through the cache and the captured step.
+/// Compares every kind of module and setting with PEFT in float64: at once, and token by token through the cache and the captured step.
 #[test]
 fn logits_are_pefts() {
     let device = quickly_built().unwrap();
@@ -232,7 +232,7 @@ fn what_is_written_has_the_changes() {
                 assert!(off(&found, &expected) <= 1e-4, "{name} {i} {target:?}");
             }
         }
-        // On a GGUF file during loading.
+        // Apply the adapter to a GGUF file while it is loaded.
         let loaded = opened(&base, &adapters, &device, false).unwrap();
         assert!(off(&logits(&loaded, [batch, tokens], &ids), &own) <= 1e-6, "{name}");
     }
@@ -326,7 +326,7 @@ fn adapters_add_and_have_factors() {
     let both = of(&[(&root.1, 1.0), (&other, 1.0)]).unwrap();
     assert!(off(&both, &expected) > 0.01);
     assert!(off(&both, &of(&[(&other, 1.0), (&root.1, 1.0)]).unwrap()) < 1e-5);
-    // A head that both replace.
+    // Both adapters replace the head.
     let error = message(of(&[(&adapter, 1.0), (&adapter, 1.0)]));
     assert!(error.contains("lm_head.base_layer.weight was already replaced by another adapter"), "{error}");
 }
@@ -547,7 +547,7 @@ fn stacked(dir: &Path, alpha: f32, parts: [(Vec<usize>, Vec<f32>); 2]) -> PathBu
     packed
 }
 
-/// Adapters of individual experts, with PEFT's names and stacked in GGUF files, compared with weights merged here.
+/// Compares adapters of individual experts, with PEFT's names and stacked in GGUF files, with weights that the test merges.
 #[test]
 fn experts_take_adapters() {
     let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
@@ -562,7 +562,7 @@ fn experts_take_adapters() {
     let with = of(&model, &[(peft.clone(), 1.0)]);
     assert!(off(&with, &expected) < 1e-5, "{}", off(&with, &expected));
     assert_eq!(of(&model, &[(packed, 1.0)]), with);
-    // Also written to both layouts.
+    // The merged model is also written to both layouts.
     for target in [OutputFormat::Gguf, OutputFormat::Folder] {
         let to = dir.path().join(if target == OutputFormat::Gguf { "out.gguf" } else { "out" });
         quantised(&model, &[(peft.clone(), 1.0)], &to, target, "f32");

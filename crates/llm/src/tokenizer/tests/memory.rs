@@ -40,7 +40,7 @@ fn of_vocab() -> Tokenizer {
 fn texts_leave_nothing_behind() {
     for (name, tokenizer) in [("file", of_file()), ("vocabulary", of_vocab())] {
         let read = |n: u32| {
-            // One word of 250 letters, different each time.
+            // Each word has 250 letters and is different.
             let mut text = String::new();
             for at in 0..62 {
                 let bits = n.wrapping_mul(2_654_435_761).rotate_left(at);

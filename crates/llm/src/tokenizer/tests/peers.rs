@@ -13,7 +13,7 @@ use tokenizers::{
     OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, SplitDelimiterBehavior,
 };
 
-/// Every pattern of the table, compared with an engine that supports look-ahead.
+/// Compares every pattern of the table with an engine that supports look-ahead.
 #[test]
 fn every_pattern_splits_as_the_library_does() {
     for (seed, row) in TABLE.iter().enumerate() {
@@ -149,7 +149,7 @@ print(json.dumps([t.encode(x).ids for x in texts]))";
     }
 }
 
-/// The most likely pieces, found by brute force.
+/// Compares a split with the most likely pieces, found by brute force.
 #[test]
 fn unigram_is_the_likeliest_split() {
     let words = [
@@ -214,7 +214,7 @@ fn python(package: &str, script: &str, input: &Value) -> Option<Vec<Vec<u32>>> {
     Some(serde_json::from_slice(&out.stdout).unwrap())
 }
 
-/// BPE over text, whose bytes are separate tokens.
+/// BPE over text encodes characters without a token as bytes, which are separate tokens.
 #[test]
 fn bpe_over_text_falls_back_to_bytes() {
     assert!(TABLE.iter().any(|row| row.alphabet == Alphabet::Text && row.names.contains(&"gemma4")));

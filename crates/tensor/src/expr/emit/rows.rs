@@ -203,7 +203,9 @@ impl Emitter<'_> {
 
     /// Emits one walk along a row: the reductions whose arguments are known, and the outputs.
     fn row_pass(&mut self, pass: usize) {
-        let (reductions, outputs, mut roots) = (self.reductions(pass), self.outputs(pass), self.roots(pass));
+        let reductions = self.reductions(pass);
+        let outputs = self.outputs(pass);
+        let mut roots = self.roots(pass);
         if roots.is_empty() {
             return;
         }

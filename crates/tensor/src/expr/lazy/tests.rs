@@ -349,7 +349,7 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// `NETCL_DEBUG=fuse`.
+/// Logs each tree if `NETCL_DEBUG=fuse` is set.
 #[test]
 fn trees_are_logged_where_that_is_asked_for() {
     for debug in [vec![], vec!["fuse".to_owned()]] {

@@ -85,7 +85,7 @@ fn sums_of_columns_of_a_part_of_a_matrix() {
     }
 }
 
-/// A sum over rows that row values depend on is computed first.
+/// Computes a sum over rows first if row values depend on it.
 #[test]
 fn a_sum_of_columns_that_rows_need_comes_first() {
     for device in small() {

@@ -69,7 +69,7 @@ fn dependent_reductions_of_long_rows_agree_with_the_interpreter() {
     }
 }
 
-/// Runs many seeds.
+/// Runs the same test with many seeds.
 #[test]
 #[ignore = "takes minutes to build kernels"]
 fn two_hundred_trees_of_dependent_reductions_agree_with_the_interpreter() {
@@ -78,7 +78,7 @@ fn two_hundred_trees_of_dependent_reductions_agree_with_the_interpreter() {
     }
 }
 
-/// A row of zeros that ends with 5, for lengths below and above the limit for splitting rows.
+/// Reduces a row of zeros that ends with 5, for lengths below and above the limit for splitting rows.
 #[test]
 fn logsumexp_of_a_long_row_is_exact() {
     for device in devices() {
@@ -95,7 +95,7 @@ fn logsumexp_of_a_long_row_is_exact() {
     }
 }
 
-/// More rows than a GPU with few compute units needs, and fewer than an H200 has compute units.
+/// Reduces more rows than a GPU with few compute units needs, and fewer than an H200 has compute units.
 #[test]
 fn rows_of_a_vocabulary_are_exact_on_a_large_card() {
     let device = Device::open("sim:h200", &Settings::default()).unwrap();
@@ -109,7 +109,7 @@ fn rows_of_a_vocabulary_are_exact_on_a_large_card() {
     }
 }
 
-/// A sum over columns that depends on another one, next to sums over rows of the same elements.
+/// Computes a sum over columns that depends on another one, together with sums over rows of the same elements.
 #[test]
 fn dependent_sums_of_columns_agree_with_single_ops() {
     type Single = fn(&Tensor, &Tensor) -> Result<Tensor>;

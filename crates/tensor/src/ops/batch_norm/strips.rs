@@ -130,7 +130,10 @@ impl<'a> Strips<'a> {
         let launch = columns.into_iter().fold(launch, Launch::read);
         self.sized(launch.write(&sums).write(&products)).run()?;
         let like = || Tensor::empty(self.x.device(), [self.columns], self.x.dtype());
-        let (dgamma, dbeta, of_dy, slope) = (like()?, like()?, self.row()?, self.row()?);
+        let dgamma = like()?;
+        let dbeta = like()?;
+        let of_dy = self.row()?;
+        let slope = self.row()?;
         let [steeper, more] = extra.unwrap_or([scale, scale]);
         let launch = self.join("strip_grad_join").define("EXTRA", extra.is_some());
         let launch = launch.read(&sums).read(&products).read(rstd).read(scale).read(steeper);

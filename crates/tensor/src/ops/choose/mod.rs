@@ -376,7 +376,8 @@ impl Op<5> for Choose {
             .inputs(&["logits", "rules", "words", "state"])
             .optional_inputs(&["bias"]);
         vec![call.required("candidates", AttributeKind::Int).default("advance", true).run(|a| {
-            let ([logits, rules, words, state], bias) = (a.inputs()?, a.optional("bias"));
+            let [logits, rules, words, state] = a.inputs()?;
+            let bias = a.optional("bias");
             let op =
                 Self { candidates: a.get("candidates")?, biased: bias.is_some(), advance: a.get("advance")? };
             op.apply([&logits.detach(), bias.unwrap_or(logits), rules, words, state])

@@ -98,7 +98,7 @@ impl Rules {
         for [code, value, _] in &self.0 {
             match *code {
                 TOP_K => most = Some(most.unwrap_or(usize::MAX).min(*value as usize)),
-                // Its share refers to all remaining tokens.
+                // The share is relative to all remaining tokens.
                 TOP_P if most.is_none() => return Some(vocab).filter(|n| *n <= MAX_CANDIDATES),
                 _ => {}
             }

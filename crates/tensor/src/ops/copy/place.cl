@@ -1,7 +1,10 @@
-/* place: dst[row * stride + start + i] = src[row * length + i] for i < length.
+/* place: dst[row * stride + start + i] = src[row * length + i] for i < length and row < rows.
  *
- * src (rows, length) T, dst T. Work-item (x, y) copies vectors x, x + get_global_size(0), … of the rows of y, by FOR_ROWS. Elements outside the
- * placed part are not accessed.
+ * src  T (rows, length), contiguous
+ * dst  T; stride, start and length count elements. Elements outside of the placed part are not accessed.
+ *
+ * Launch: a work-item (x, y) copies VW elements at a time: vectors x, x + get_global_size(0), ... of the rows that FOR_ROWS gives y.
+ * Defines: DTYPE, VW. Launched by ops/view.rs.
  */
 __kernel void place(__global const T *restrict src, __global T *restrict dst, ulong start, ulong stride, ulong length,
                     ulong rows) {

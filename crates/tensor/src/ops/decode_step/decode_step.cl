@@ -1,4 +1,9 @@
-/* Position of the next token, number of earlier positions outside of the window, and number of shares of the visible positions. */
+/* The kernel decode_step: one token of each of TEXTS texts through all layers in one launch. decode_step_sm90.cl has the contract: buffers, stages,
+ * exchange between groups and defines. The files decode_step_input, _norms, _rows and _attention and planes_dot.cl have its parts.
+ *
+ * Launch: ITEMS = 512 work-items per group, and 32 more with RING, which fill the ring. All groups must run at the same time: with RING one on each
+ * multiprocessor, otherwise one on a CPU and two on a simulated device. Launched by `DecodeStep` of decode_step/mod.rs.
+ */
 typedef struct {
   int position, unseen, splits;
 } Place;

@@ -1,4 +1,15 @@
-/* Attention of one query head over a share of the context: LANES lanes process a position, eight elements each. */
+/* Attention of one query head over a share of the context, a part of the kernel decode_step: softmax(scale * q kᵀ) v by an online softmax in f32.
+ * decode_step_sm90.cl has the contract and the defines, and decode_step_input.cl the types.
+ *
+ * attend             A group computes one unit: head unit % HEADS and share unit / HEADS of the visible positions. It waits for the
+ *                    query in the exchange, and in the last share for the new key and value, and applies norm and rotation. One head of
+ *                    each key head stores the new key and value in the cache. Each group publishes HEAD elements of its share's result
+ *                    and the logarithm to base 2 of its sum of exponentials.
+ * attend_to_nothing  publishes zeros for an unused share
+ * shares             number of shares of a context
+ *
+ * LANES lanes process a position, eight elements each; the ITEMS / LANES positions of a pass are adjacent.
+ */
 #define LANES (HEAD <= 8 ? 1 : HEAD <= 16 ? 2 : HEAD <= 32 ? 4 : HEAD <= 64 ? 8 : HEAD <= 128 ? 16 : 32)
 /* Whether a lane has elements. */
 #define USED(lane) (8 * LANES == HEAD || 8 * (lane) < HEAD)

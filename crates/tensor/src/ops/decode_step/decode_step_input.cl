@@ -1,4 +1,13 @@
-/* Work-items, the exchange between groups, and the input of a stage in the order in which the maps read it. */
+/* Work-items, the exchange between groups, and the inputs of the stages, a part of the kernel decode_step. decode_step_sm90.cl has the contract
+ * and the defines.
+ *
+ * publish, wait1, wait4          write a word of the exchange, and poll one or four words until their epoch is right
+ * publish_weight, wait_weight    the same for an f32, which takes two words if words have 32 bits
+ * take, take_vector, take_heads  Read the input of a stage from the exchange, the embeddings, or the heads' shares. put_input stores it in local
+ *                                memory in the order in which the rows read it (planes_dot.cl).
+ *
+ * All work-items of a group call the take functions; an item owns every ITEMS-th group of four elements.
+ */
 /* State of a work-item. */
 typedef struct {
   int item, lane, warp, group;

@@ -1,4 +1,11 @@
-/* The residual stream, and norms that cannot be applied as a factor of a stage's sums. */
+/* The residual stream and its norms, for models whose norms cannot be applied as a factor of a stage's sums (NORMED). It is a part of the kernel
+ * decode_step; decode_step_sm90.cl has the contract and the defines, and decode_step_input.cl the types.
+ *
+ * take_stream   computes the input of stage 0, stage 2 or the head: adds a part's result to the stream, then applies the norm
+ * moments       mean and 1 / deviation of DIM elements in local memory
+ *
+ * All work-items of a group call these functions. Item i owns elements 4 i to 4 i + 3, 4 (i + ITEMS) to 4 (i + ITEMS) + 3, and so on.
+ */
 #if NORMED
 /* Returns mean and 1 / deviation of DIM elements, of which each item has every ITEMS-th four. For root-mean-square norms the mean is 0. For a
  * layer norm, each warp computes its own moments from differences first, and these are then combined. `warps` must have room for two unused

@@ -1,8 +1,13 @@
-/* A group's rows of a map, and their sums.
+/* Rows of a map and their sums, a part of the kernel decode_step. decode_step_sm90.cl has the contract and the defines, and decode_step_input.cl
+ * the types.
  *
- * A map has up to PARTS matrices. Each group owns a share of their rows (Rows). A warp multiplies one or two rows at a time by the stage's input
- * in local memory (planes_dot.cl) and stores the sums in `sums`. With RING, one lane of an additional warp copies the rows through the ring
- * ahead of the products. Defines and types are those of decode_step_sm90.cl and decode_step_input.cl. */
+ * multiply   computes sums of the group's rows of a part: each row times the stage's input in local memory (planes_dot.cl), for each text
+ * feed       with RING: copies the group's rows of all parts through the ring, ahead of the products; one lane of an additional warp runs it
+ * rows_of    the rows of a part that a group owns
+ *
+ * A map has up to PARTS matrices, and each group owns a share of their rows (Rows). A warp multiplies one or two rows at a time and stores the sums
+ * in `sums`, in local memory.
+ */
 /* Stores a warp's sums of one or two rows. */
 static inline void keep_sums(const Self *me, int at, Sums sum, int two) {
   UNROLL for (int t = 0; t < TEXTS; ++t) {

@@ -24,7 +24,7 @@ use super::prelude::*;
 pub struct DecodeStep {
     text: WeightPath,
     defines: Vec<(&'static str, netcl_kernel::Value)>,
-    /// Norms, biases, head norms, cosines, sines, table.
+    /// Inputs of the kernel: norms, biases, head norms, cosines, sines and table.
     inputs: [Tensor; 6],
     words: Tensor,
     state: Tensor,

@@ -1,7 +1,12 @@
 /* Activations of feed-forward layers and their derivatives, in f32.
  *
- * ACT  0 SiLU, 1 GELU by its tanh approximation (Hendrycks and Gimpel 2016), 2 GELU, 3 ReLU.
- * AV   the type of an argument: float or a vector of floats [default: FV].
+ * activation(x, slope)  returns the activation at x, and writes its derivative at x to `slope`; x is an AV. ReLU and its derivative keep NaN.
+ *
+ * Defines
+ * ACT  0 SiLU, 1 GELU by its tanh approximation (Hendrycks and Gimpel 2016), 2 GELU, 3 ReLU [default: 0]
+ * AV   type of the argument: float or a vector of floats [default: FV]
+ *
+ * The kernels gated, matmul_gemv and decode_step include it.
  */
 #ifndef ACT
 #define ACT 0

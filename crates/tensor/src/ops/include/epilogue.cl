@@ -1,5 +1,10 @@
-/* A generated epilogue of a kernel whose results are rows of n: tree_v (vectors) and tree_1 (one element) compute the final elements from the
- * sums, and read and write TREE_PARAMETERS. Without TREE, elements are the sums. VW is the width of the vectors.
+/* A generated epilogue of a kernel whose result consists of rows of n elements.
+ *
+ * TREE_V(v, row, column, n)  the final elements of VW sums v from `column` of `row` on
+ * TREE_1(v, row, column, n)  the same for one sum
+ *
+ * Defines: TREE, the generated functions tree_v and tree_1; TREE_PARAMETERS and TREE_ARGUMENTS, the additional parameters and arguments that they
+ * read and write; VW, the width of vectors. Without TREE, the results are the sums.
  */
 #ifdef TREE
 #if VW == 1

@@ -1,6 +1,9 @@
-/* Cooperation of groups within a launch on NVIDIA GPUs: a counter in memory gives the order of the groups that share a result. Needs an
- * NVIDIA_CC of 70 or more.
+/* Cooperation of groups within a launch on NVIDIA GPUs: a counter in memory gives the order of the groups that share a result.
  *
+ * turn_taken(turn)               Adds 1 to the counter and returns the previous value, with acquire and release order over the device.
+ * part_of(from), part_1_of(from) Read four floats, or one, that another multiprocessor wrote, from the L2 cache.
+ *
+ * Define: NVIDIA_CC; below 70, the file defines no function.
  * Design: a ticket lock without the lock (Mellor-Crummey and Scott 1991); CUTLASS has it as semaphore.h.
  */
 #if NVIDIA_CC >= 70

@@ -1,6 +1,10 @@
-/* Vectors of T as 16 bytes of memory: 4 f32, 8 f16 or bf16; VW must have this value. vload and vstore guarantee only an element's alignment, and
- * a driver then moves elements one by one.
- * NVIDIA 1 rounds to bf16 by one instruction (sm_80).
+/* Vectors of VW elements of type T as 16 bytes of memory. VW is 4 for f32, and 8 for f16 and bf16. The functions vload and vstore guarantee only
+ * the alignment of an element, and a driver then moves elements one by one.
+ *
+ * unpack(v)  16 bytes, a uint4 -> VW floats
+ * pack(v)    VW floats -> 16 bytes, rounded to T
+ *
+ * Defines: DTYPE, VW. NVIDIA 1 rounds to bf16 by one instruction (sm_80) [default: 0]. With another VW, the file defines no function.
  */
 #ifndef NVIDIA
 #define NVIDIA 0

@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Windows are buffers over the memory of another buffer.
+    /// Detects that two windows, which are buffers over the memory of another buffer, share memory.
     #[test]
     fn windows_of_one_buffer_share_memory() {
         let device = test_device().unwrap();

@@ -389,7 +389,8 @@ fn reference(a: &Array, b: &Array) -> Array {
         let (batch, matrix) = x.shape.dims().split_at(x.shape.rank() - 2);
         (Shape::from(batch), matrix[0], matrix[1])
     };
-    let ((a_batch, m, k), (b_batch, _, n)) = (split(a), split(b));
+    let (a_batch, m, k) = split(a);
+    let (b_batch, _, n) = split(b);
     // Shapes that do not broadcast never reach this point: the forward rejects them.
     let batch = a_batch.broadcast(&b_batch, "matmul").unwrap_or_default();
     let full = |rows, cols| Shape::from(batch.dims().iter().copied().chain([rows, cols]).collect::<Vec<_>>());

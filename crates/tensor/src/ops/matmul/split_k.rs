@@ -59,7 +59,8 @@ pub(super) static MODEL: Model = Model {
 
 impl Joining {
     pub fn on(device: &Device) -> Self {
-        let ([launch, ticket, group], [memory, _]) = (MODEL.on(device), DEVICE.on(device));
+        let [launch, ticket, group] = MODEL.on(device);
+        let [memory, _] = DEVICE.on(device);
         Self { launch, memory, ticket, group }
     }
 }

@@ -16,7 +16,8 @@ fn tensor_cores_agree_with_the_reference() {
         return;
     }
     let (m, k, n) = (520, 1096, 392);
-    let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
+    let (a, a_host) = ramp(&device, [m, k], 0.37);
+    let (b, b_host) = ramp(&device, [k, n], 0.61);
     let bias = Tensor::full(&device, [n], 2.0, DType::F32).unwrap();
     let product = reference(&a_host, &b_host);
     let b_sums = Array::new([n], reference(&Array::from_fn([1, k], |_| 1.0), &b_host).data);
@@ -158,7 +159,8 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
     }
     let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
     for [m, k, n] in [[520, 136, 392], [40, 136, 8], [16_392, 136, 1160]] {
-        let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
+        let (a, a_host) = ramp(&device, [m, k], 0.37);
+        let (b, b_host) = ramp(&device, [k, n], 0.61);
         let (x, x_host) = ramp(&device, [m, n], 0.43);
         let bias_host: Vec<f32> = (0..n).map(|i| (i % 5) as f32 * 0.5 - 1.0).collect();
         let bias = Tensor::from_f32(&device, [n], &bias_host, DType::F32).unwrap();
@@ -390,7 +392,8 @@ fn mma_agrees_with_the_reference() {
         // The last two sizes have unaligned lines, which f32 does not allow.
         let sizes = [(1, 72, 2056, 40), (3, 136, 88, 264), (1, 73, 2057, 39), (3, 137, 89, 265)];
         for (batch, m, k, n) in sizes.into_iter().take(if dtype == DType::F32 { 2 } else { 4 }) {
-            let ((a, a_host), (b, b_host)) = (whole(&[batch, m, k], 3), whole(&[batch, k, n], 11));
+            let (a, a_host) = whole(&[batch, m, k], 3);
+            let (b, b_host) = whole(&[batch, k, n], 11);
             let (bias, bias_host) = whole(&[n], 2);
             let c = Tensor::full(&device, [batch, m, n], 3.0, dtype).unwrap();
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();

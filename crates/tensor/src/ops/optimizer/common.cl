@@ -1,4 +1,11 @@
-/* Shared parts of the optimizers' sources. RULE: the number of the optimizer; STATES: the number of its arrays of state. */
+/* Types and functions that the sources of all optimizers share (rules/*.cl). Each source defines
+ *
+ *   advance(p, g, state..., s)  FV: updates STATES arrays of state in place, and returns the new parameter p for gradient g; s is Common
+ *
+ * The kernel optimizer_update (optimizer.cl) includes it and calls `advance` for VW elements at a time.
+ *
+ * Defines: RULE, the number of the optimizer; STATES, the number of its arrays of state, 0 to 3.
+ */
 #ifndef RULE
 #define RULE 0
 #define STATES 2

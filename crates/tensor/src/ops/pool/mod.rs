@@ -44,7 +44,8 @@ fn windows_of(x: &Array, windows: &Windows, mut f: impl FnMut(&[usize], usize) -
     let [down, across] = windows.step();
     Array::from_fn(shape.clone(), |at| {
         let at = unravel(at, &shape);
-        let ((h0, h1), (w0, w1)) = (windows.range(0, at[2], h), windows.range(1, at[3], w));
+        let (h0, h1) = windows.range(0, at[2], h);
+        let (w0, w1) = windows.range(1, at[3], w);
         let mut inside = Vec::new();
         let mut count = 0;
         for i in (h0..h1).step_by(down) {

@@ -124,7 +124,7 @@ fn a_picture_that_says_it_is_vast_is_refused() {
     let path = dir.path().join("vast.png");
     GrayImage::from_pixel(3, 3, image::Luma([9])).save(&path).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // The sizes in IHDR, and its checksum.
+    // Change the sizes in IHDR and its checksum.
     for at in [16, 20] {
         bytes[at..at + 4].copy_from_slice(&20_000u32.to_be_bytes());
     }

@@ -142,7 +142,7 @@ impl Task for Texts {
     type Watch<'w> = dyn Observer + 'w;
 
     const PLANS_AHEAD: bool = true;
-    /// After compilation.
+    /// Steps to profile, after the compilation of kernels.
     const PROFILED: Range<u64> = 5..8;
     const NAMES_RANK: bool = true;
     const WATCHED: bool = true;

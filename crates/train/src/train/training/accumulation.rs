@@ -152,7 +152,10 @@ impl Accumulation {
         let Self { stepper, sums, detect_anomaly: on, .. } = self;
         let Work { task, optimizer, ranks } = &mut work;
         let Ranks { parallel, zero, .. } = &mut **ranks;
-        let (sums, zero, optimizer, task) = (sums.as_ref(), zero.as_ref(), &**optimizer, *task);
+        let sums = sums.as_ref();
+        let zero = zero.as_ref();
+        let optimizer = &**optimizer;
+        let task = *task;
         let apart = sums.and_then(Sums::apart);
         if let (true, Some((table, _)), Some(parallel)) = (last, apart, parallel.as_mut()) {
             parallel.begin_rows(table)?;

@@ -12,7 +12,9 @@ pub(super) fn with(
     rows: &Tensor,
     window: Option<usize>,
 ) -> Result<[Tensor; 2]> {
-    let ([_, t, all, size], cache, start) = (rows.dims4()?, past.state(layer)?.rows(), past.start);
+    let [_, t, all, size] = rows.dims4()?;
+    let cache = past.state(layer)?.rows();
+    let start = past.start;
     let seen = match past.pages {
         None => {
             cache.write_slice(1, start, rows)?;

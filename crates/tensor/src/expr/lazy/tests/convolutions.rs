@@ -42,13 +42,13 @@ fn cases() -> Vec<Case> {
     let plain = Conv2dOptions::default();
     vec![
         ([2, 3, 8, 1], 6, 3, plain.padding(1)),
-        // Partial panels and vectors, several groups.
+        // These shapes have partial panels and vectors, and several groups.
         ([1, 4, 19, 1], 7, 3, plain.stride(2)),
         ([1, 2, 3, 2], 5, 2, plain.groups(2)),
         // Depthwise, with whole and partial vectors, and a product.
         ([1, 1, 1, 20], 5, 3, plain.padding(1).groups(20)),
         ([2, 5, 9, 1], 4, 1, plain),
-        // Whole vectors of channels, and partial tiles.
+        // These shapes have whole vectors of channels, and partial tiles.
         ([2, 16, 32, 1], 7, 3, plain.padding(1)),
     ]
 }
@@ -176,7 +176,7 @@ fn a_residual_block_is_its_convolutions() {
     close(&z, &plain.mul(&scale).unwrap().relu().unwrap());
 }
 
-/// Trees over images without a convolution: results have the layout of the single ops.
+/// Trees over images without a convolution give results in the layout of the single ops.
 #[test]
 fn images_stay_as_they_lie() {
     for (_, device) in devices() {

@@ -135,7 +135,7 @@ fn kept_products_and_values_come_from_the_same_launch() {
     let (got, launches) = counted(&device, || lazy(|| rows(&t)).unwrap());
     assert_eq!(launches, 3);
     close(&got, &rows(&t).unwrap());
-    // A product without other ops.
+    // Run a product without other ops.
     close(&lazy(|| t[0].matmul(&t[1])).unwrap(), &ey);
 }
 
@@ -156,7 +156,7 @@ fn products_see_what_was_there_when_they_were_called() {
     assert!(e.message().contains("backward of matmul: input 1 (x)"), "{e}");
 }
 
-/// Products and convolutions of 16 bits on tensor cores: one launch, which rounds the sum and then the result.
+/// A 16-bit product or convolution on tensor cores takes one launch with its expression, and rounds the sum and then the result.
 #[test]
 fn tensor_cores_take_expressions() {
     let device = test_device().unwrap();

@@ -1,4 +1,18 @@
-/* The second part of attention_bf16x3_sm90_bwd.cl, with the contract and sizes of that file: the gradients of keys and values. */
+/* Gradients of keys and values in f32: dv = Pᵀ dO and dk = scale * dSᵀ q, with P and dS of attention_bf16x3_sm90_bwd.cl, whose second part
+ * this is. That file has the barriers and the layout of local memory.
+ *
+ * attention_bwd_kv  A tile is 128 keys of a key head, 64 per consumer. The consumers keep dk and dv in registers and process, for each query
+ *                   head of the group, the query blocks that see these keys, in ascending order.
+ *   q, g, k, v      images of bf16 parts of q, dO, k, v (attention_planes): (B, heads, blocks of 64 rows, 3, 8, 64, 8), k and v with KH heads
+ *   stats           result of attention_bwd_stats, f32
+ *   dk, dv          f32 (B,KH,S,D), strided: first elements dk0, dv0, strides dkb, dkh, dkt and dvb, dvh, dvt in elements; every element is
+ *                   written once
+ *   next            two counters, int, 0 before and after the launch
+ *   together        key heads (of B*KH) whose tiles run at the same time, so that their queries stay in the L2 cache
+ *   groups          one per multiprocessor, at most one per tile, of 384 items: a producer warpgroup and two consumers
+ *
+ * Defines: those of attention_sm90.cl. Launched by `backward` of bf16x3.rs, after attention_bwd_stats.
+ */
 INLINE void produce_kv(const Place *at, const Sizes *n, int batch, __global const uchar *q_, __global const uchar *g_,
                               __global const uchar *k_, __global const uchar *v_, __global const float *stats, __global int *next) {
   const int q_blocks = BLOCKS(n->t_len), k_blocks = BLOCKS(n->s_len), pairs = (k_blocks + 1) / 2, all = batch * n->kv_heads;

@@ -1,4 +1,17 @@
-/* The third part of attention_bf16x3_sm90_bwd.cl, with the contract and sizes of that file: the gradient of queries. */
+/* Gradient of the queries in f32: dq = scale * dS k, with dS = P * (dO vᵀ - delta) and P = 2^(scale * s - stat). It is the third part of
+ * attention_bf16x3_sm90_bwd.cl, which has the barriers and the layout of local memory.
+ *
+ * attention_bwd_q  A tile is 128 queries of a head, 64 per consumer. The consumers keep dq in registers and process the visible key blocks in
+ *                  ascending order.
+ *   q, g, k, v     images of bf16 parts of q, dO, k, v (attention_planes): (B, heads, blocks of 64 rows, 3, 8, 64, 8), k and v with KH heads
+ *   stats          result of attention_bwd_stats, f32
+ *   dq             f32 (B,H,T,D), strided: first element dq0, strides dqb, dqh, dqt in elements; every element is written once
+ *   next           two counters, int, 0 before and after the launch
+ *   together       heads (of B*H) whose tiles run at the same time, so that their keys stay in the L2 cache
+ *   groups         one per multiprocessor, at most one per tile, of 384 items: a producer warpgroup and two consumers
+ *
+ * Defines: those of attention_sm90.cl. Launched by `backward` of bf16x3.rs, after attention_bwd_stats.
+ */
 INLINE void produce_q(const Place *at, const Sizes *n, int batch, __global const uchar *q_, __global const uchar *g_,
                              __global const uchar *k_, __global const uchar *v_, __global int *next) {
   const int q_blocks = BLOCKS(n->t_len), k_blocks = BLOCKS(n->s_len), pairs = (q_blocks + 1) / 2, all = batch * n->heads;

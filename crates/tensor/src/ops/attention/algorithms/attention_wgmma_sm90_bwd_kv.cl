@@ -1,5 +1,20 @@
-/* The second part of attention_wgmma_sm90_bwd.cl, with the contract, sizes and producer of that file: consumers of the pass for dk and dv, with
- * ORDERED also dq. */
+/* Gradients of keys and values for heads of up to 128: dv = Pᵀ dO and dk = scale * dSᵀ q, and with ORDERED the parts of dq. It is the second
+ * part of attention_wgmma_sm90_bwd.cl, which has the producer, the barriers and the layout of local memory; here are the consumers and the kernel.
+ *
+ * attention_bwd_kv  A tile is 128 keys of a key head, 64 per consumer. The consumers keep dk and dv in registers and process the query blocks of
+ *                   all heads of the group.
+ *   maps, maps_at   bytes with the tensor maps of q, dO, k, v and the first of them
+ *   q, g, k, v      the memory that the maps describe
+ *   stats           result of attention_bwd_stats, f32
+ *   dk, dv          T (B,KH,S,D), strided: first elements dk0, dv0, strides dkb, dkh, dkt and dvb, dvh, dvt in elements; every element is
+ *                   written once
+ *   dq_sums         with ORDERED: sums of dq, f32, see attention_wgmma_sm90_bwd.cl; `tickets` gives the order of the additions
+ *   next            two counters, int, 0 before and after the launch
+ *   together        key heads (of B*KH) whose tiles run at the same time, so that their queries stay in the L2 cache
+ *   groups          one per multiprocessor, at most one per tile, of 384 items: a producer warpgroup and two consumers
+ *
+ * Defines: those of attention_sm90.cl, ORDERED. Launched by `backward` of wgmma.rs or, with ORDERED, by `run` of ordered.rs.
+ */
 /* Destinations of the gradients of keys and values: strides of batch, head and row. */
 typedef struct {
   __global T *dk, *dv;

@@ -1,10 +1,18 @@
-/* The additional code of ORDERED for attention_wgmma_sm90_bwd.cl, with the contract, sizes and helpers of that file: dq in the order of the
- * keys. */
+/* Sums of dq over key blocks in their order: the code that ORDERED adds to attention_wgmma_sm90_bwd.cl. Consumers of attention_bwd_kv compute
+ * and store parts of dq, and the copiers add them in the order of the tickets. attention_bwd_round then writes dq.
+ *
+ * attention_bwd_round  dq = scale * sums, rounded to T
+ *   sums               f32 (B,H,PADDED(T)/64), each a block of 64 queries in the registers' order: DP/8 float4 of 128 items each
+ *   dq                 T (B,H,T,D), strided: first element dq0, strides dqb, dqh, dqt in elements; every element is written once
+ *   groups             B*H*PADDED(T)/64, of 128 items; a group owns 64 queries of a head
+ *
+ * Defines: those of attention_sm90.cl, ORDERED 1. Launched by `run` of ordered.rs, after attention_bwd_kv.
+ */
 /* Computes c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copied. */
 #define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b), 0)
 
-/* Stores a packed fragment of 64 keys x 64 queries to local memory as the A operand of PRODUCT_Q_PART: `to` is the block's first byte, `row` the
- * item's row for stmatrix (lanes 8 i to 8 i + 7 pass the rows of matrix i of four), 128 bytes per key, swizzled. */
+/* Stores a packed fragment of 64 keys x 64 queries to local memory as the A operand of PRODUCT_Q_PART, 128 bytes per key, swizzled. `to` is the
+ * block's first byte. `row` is the item's row for stmatrix: lanes 8 i to 8 i + 7 pass the rows of matrix i of four. */
 INLINE void store_transposed(uint to, const uint *p, int row, int lane) {
 #pragma unroll
   for (int j = 0; j < KV_BQ / 8; j += 2)

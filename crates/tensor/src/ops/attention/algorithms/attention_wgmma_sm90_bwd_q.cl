@@ -1,4 +1,17 @@
-/* The last part of attention_wgmma_sm90_bwd.cl, with the contract, sizes and helpers of that file: the gradient of the queries. */
+/* Gradient of the queries for heads of up to 128: dq = scale * dS k, with dS = P * (dO vᵀ - delta). It is the last part of
+ * attention_wgmma_sm90_bwd.cl without ORDERED. That file has the barriers and the layout of local memory.
+ *
+ * attention_bwd_q  A tile is 64 QW queries of a head, 64 per consumer. The consumers keep dq in registers and process the visible key blocks.
+ *   maps, maps_at  bytes with the tensor maps of q, dO, k, v and the first of them
+ *   q, g, k, v     the memory that the maps describe
+ *   stats          result of attention_bwd_stats, f32
+ *   dq             T (B,H,T,D), strided: first element dq0, strides dqb, dqh, dqt in elements; every element is written once
+ *   next           two counters, int, 0 before and after the launch
+ *   together       heads (of B*H) whose tiles run at the same time, so that their keys stay in the L2 cache
+ *   groups         one per multiprocessor, at most one per tile, of 128 (QW + 1) items: a producer warpgroup and QW consumers
+ *
+ * Defines: those of attention_sm90.cl. Launched by `backward` of wgmma.rs, after attention_bwd_kv.
+ */
 typedef struct {
   uint q, g, k, v;
   uint q_full, q_free, k_full, k_free; /* q with dO, k with v */

@@ -1,4 +1,20 @@
-/* The second part of attention_wide_sm90_bwd.cl, with the contract and sizes of that file: the gradients of keys and values. */
+/* Gradients of keys and values for heads of 129 to 256: dv = Pᵀ dO and dk = scale * dSᵀ q. It also stores dS. It is the second part of
+ * attention_wide_sm90_bwd.cl, which has the stages in local memory, the barriers and the layout of ds.
+ *
+ * attention_bwd_kv  A tile is 64 keys of a key head. Consumer 0 computes P and dv, consumer 1 dS and dk, for the query blocks that see these keys,
+ *                   in ascending order, and for each block all heads of the group.
+ *   maps, maps_at   bytes with the tensor maps of q, dO, k, v and the first of them
+ *   q, g, k, v      the memory that the maps describe
+ *   stats           result of attention_bwd_stats, f32
+ *   dk, dv          T (B,KH,S,D), strided: first elements dk0, dv0, strides dkb, dkh, dkt and dvb, dvh, dvt in elements; the rows of this
+ *                   launch's key heads are written once
+ *   ds              dS for the key heads of this launch, T, written for the visible blocks
+ *   next            two counters, int, 0 before and after the launch
+ *   first, count    key heads (of B*KH) of this launch
+ *   groups          one per multiprocessor, at most one per tile, of 384 items: a producer warpgroup and two consumers
+ *
+ * Defines: those of attention_sm90.cl. Launched by `backward` of wide.rs, after attention_bwd_stats.
+ */
 typedef struct {
   uint k, v, q, g, weights, lse, delta;                          /* first stages in local memory */
   uint kv_full, kv_free, q_full, q_free, g_full, g_free;         /* first barriers */

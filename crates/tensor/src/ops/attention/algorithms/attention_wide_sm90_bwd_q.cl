@@ -1,4 +1,18 @@
-/* The third part of attention_wide_sm90_bwd.cl, with the contract, sizes and helpers of that file: the gradient of the queries. */
+/* Gradient of the queries for heads of 129 to 256: dq = scale * dS k, a product with the stored dS. It is the third part of
+ * attention_wide_sm90_bwd.cl, which has the stages in local memory, the barriers and the layout of ds.
+ *
+ * attention_bwd_q  A tile is 128 queries of a head, 64 per consumer. The consumers keep dq in registers and process the visible key blocks in
+ *                  ascending order. Tiles start with the last queries, which see the most keys.
+ *   maps, maps_at  bytes with the tensor maps of q, dO, k, v and the first of them; only the map of k is used
+ *   k              the memory that the map of k describes
+ *   ds             dS of attention_bwd_kv for the same key heads, T
+ *   dq             T (B,H,T,D), strided: first element dq0, strides dqb, dqh, dqt in elements; the rows of this launch's heads are written once
+ *   next           two counters, int, 0 before and after the launch
+ *   first, count   key heads (of B*KH) of this launch
+ *   groups         one per multiprocessor, at most one per tile, of 384 items: a producer warpgroup and two consumers
+ *
+ * Defines: those of attention_sm90.cl. Launched by `backward` of wide.rs, after attention_bwd_kv.
+ */
 typedef struct {
   uint stages, full, free, tile_full, tile_free;
   __local int *tile; /* head and block, of two tiles */

@@ -20,7 +20,7 @@ pub(super) const PROBLEM: AttentionProblem = AttentionProblem {
     mask: None,
     dtype: DType::Bf16,
 };
-/// Wider heads.
+/// The same problem with wider heads.
 pub(super) const WIDE: AttentionProblem = AttentionProblem { size: 128, ..PROBLEM };
 /// The same in f32.
 pub(super) const IN_F32: AttentionProblem = AttentionProblem { dtype: DType::F32, ..PROBLEM };

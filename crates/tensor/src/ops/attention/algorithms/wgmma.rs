@@ -83,7 +83,8 @@ fn warpgroups(p: &AttentionProblem, units: usize) -> usize {
 }
 
 fn forward_micros(p: &AttentionProblem, device: &Device, warpgroups: usize) -> f64 {
-    let ([small, wide], [launch, maps]) = (FORWARD_MODEL.on(device), MODEL.on(device));
+    let [small, wide] = FORWARD_MODEL.on(device);
+    let [launch, maps] = MODEL.on(device);
     let rows = 64 * warpgroups;
     let pair = 4.0 * p.size.next_multiple_of(64) as f64;
     let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64 * pair;
@@ -103,7 +104,8 @@ pub(super) fn backward_micros(p: &AttentionProblem, device: &Device, columns: f6
     let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64;
     // A tile of keys is multiplied by the queries of all heads of its group.
     let longest = (KEYS * p.queries.next_multiple_of(rows) * p.group()) as f64;
-    let ([small, wide], [launch, map]) = (BACKWARD_MODEL.on(device), MODEL.on(device));
+    let [small, wide] = BACKWARD_MODEL.on(device);
+    let [launch, map] = MODEL.on(device);
     let throughput = if p.small() { small } else { wide };
     3.0 * launch + maps * map + shared_out(all, longest, units(device)) * 2.0 * columns / throughput
 }

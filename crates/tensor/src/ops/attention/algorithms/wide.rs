@@ -129,7 +129,9 @@ fn forward_micros(p: &AttentionProblem, device: &Device) -> f64 {
 
 /// Estimates the microseconds of statistics, then of dk and dv, and dq, with `heads` key heads at a time.
 fn backward_micros(p: &AttentionProblem, device: &Device, heads: usize) -> f64 {
-    let ([flops], [launch, maps], units) = (BACKWARD_MODEL.on(device), MODEL.on(device), units(device));
+    let [flops] = BACKWARD_MODEL.on(device);
+    let [launch, maps] = MODEL.on(device);
+    let units = units(device);
     let [over, wide] = columns(p);
     let all = p.computed(BLOCK, BLOCK) * (p.batch * p.heads) as f64;
     let walked = p.window.map_or(p.queries, |window| window.min(p.queries)).next_multiple_of(BLOCK);

@@ -1,5 +1,8 @@
-/* Instructions of sm_90 for matrix products, as functions: copies of blocks, exchanges between lanes, guarded loads and stores. Barriers, rings
- * and pairs are in include/sm90.cl. Values of type uint are addresses in local memory.
+/* Instructions of sm_90 for matrix products, as functions: copies of blocks by tensor maps (TMA), exchanges between lanes, and guarded loads and
+ * stores. include/sm90.cl, which precedes this file, has barriers, rings and pairs.
+ *
+ * Values of type uint are addresses in local memory. A `map` is the address of a tensor map; x and y count elements and rows of the matrix.
+ * Define: DTYPE (for T). The kernels matmul_wgmma_sm90 and conv_wgmma_sm90 include it.
  */
 /* Copies the block at column x, row y of a matrix to local memory; `bar` counts its bytes. */
 INLINE void fetch(uint to, ulong map, int x, int y, uint bar) {

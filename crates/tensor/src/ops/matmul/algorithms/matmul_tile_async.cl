@@ -1,4 +1,12 @@
-/* Copies of matmul_tile.cl with ASYNC, with that kernel's sizes and operands. */
+/* Asynchronous copies (cp.async) of tiles from memory to local memory, a part of matmul_tile.cl with ASYNC: NVIDIA from sm_80 on, f32. That file
+ * has the operands, sizes and defines.
+ *
+ * SEND_BOTH(s, left)  starts the copies of the next BK steps of A (BM lines) and B (BN lines) into buffer s. Elements past the matrices and past the
+ *                     last `left` steps become zeros. All items of the group call it, and each copies the same number of elements.
+ * TURNED              the permutation of lines that the reader of a tile must undo
+ *
+ * Without ASYNC only TURNED is defined, and it is 0.
+ */
 #if ASYNC
 /* Copies `bytes` of 16 or 4 bytes from `from`, fills the rest with zeros, and advances `from`. The addition is written in assembly, because the
  * compiler would keep one pointer for each copy of a slice, and spill registers. */

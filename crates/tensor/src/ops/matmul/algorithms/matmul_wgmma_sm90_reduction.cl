@@ -1,5 +1,11 @@
-/* Sums of matmul_wgmma_sm90.cl beyond one item of work, with that kernel's arguments and defines: serial split-K, split-K with a workspace, and
- * the sums of B's columns.
+/* Sums of matmul_wgmma_sm90.cl that more than one item of work contributes to. That file has the arguments, the launch and the defines.
+ *
+ * add_in_turn   serial split-K (SPLIT 1): adds the sums of the previous items of the tile, in the order of k
+ * store_sums    split-K with a workspace, and accumulation (SPLIT 2 and 3): stores or adds f32 sums in a plane of `part`
+ *
+ * sum_columns   COLUMN_SUMS: sums the columns of B
+ *
+ * All 128 items of a consumer warpgroup call the first two; three warps of the producer warpgroup call sum_columns.
  */
 #if SPLIT == 1
 /* Serial split-K: adds the sums that the previous items of the tile left in `part`. Returns whether the tile's sums are complete; otherwise they

@@ -1,5 +1,6 @@
-/* Tiles of matmul_wgmma_sm90.cl, with that kernel's arguments and defines: sizes of blocks, layout of local memory, the instruction and its
- * descriptors.
+/* Tiles of matmul_wgmma_sm90.cl: sizes of blocks, layout of local memory, the wgmma instruction and its descriptors. That file has the arguments,
+ * the launch and the defines. All other parts use the types of this one: Product (arguments), Place (addresses in local memory) and, with CONV,
+ * Pixels.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -29,8 +30,8 @@
 #define TURN_TAKEN 4
 
 #if CONV
-/* Pixels as rows or steps of a product, see conv_wgmma_sm90.cl: boxes along each axis and their sides, the result's sides and strides, taps,
- * channels of x and blocks of 64 of them, and the mapping between pixels and taps. */
+/* Pixels as rows or steps of a product, see conv_wgmma_sm90.cl. The fields are boxes along each axis and their sides, the result's sides and
+ * strides, taps, channels of x and blocks of 64 of them, and the mapping between pixels and taps. */
 typedef struct {
   int boxes_x, boxes_y, box_w, box_h, box_n, out_w, out_h, out_n, taps, taps_w, c, c_blocks, step_x, step_y, dilation_x, dilation_y, origin_x, origin_y;
   long y_off, y_n, y_h, y_w;

@@ -1,5 +1,6 @@
-/* SGD: g += decay p; with momentum m = momentum m + damp g (g at the first step), and g = m, or g += momentum m with NESTEROV;
- * p -= lr g. h0, h1: momentum, damp. */
+/* SGD: `advance` for optimizer_update, see ../common.cl. First g += decay p. With momentum (STATES 1), m = momentum m + damp g, or m = g at the
+ * first step; then g = m, or with NESTEROV g += momentum m. Finally p -= lr g. h0 and h1 are momentum and damp.
+ */
 #if STATES == 0
 static inline FV advance(FV p, FV g, Common s) {
   g = decayed(g, p, s);
