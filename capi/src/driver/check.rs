@@ -87,7 +87,7 @@ impl Checker<'_> {
             let why = unsafe { CStr::from_ptr(netcl_last_error()) };
             return Err(Failure::new(NetclStatus::Launch, why.to_string_lossy()));
         }
-        let mut bytes = vec![0; expected.len() * size_of::<f32>()];
+        let mut bytes = vec![0; size_of_val(expected)];
         self.device.download(&BUFFERS.get(out.0)?, 0, &mut bytes)?;
         let found = bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
         for (i, (found, expected)) in found.zip(expected).enumerate() {
@@ -171,7 +171,7 @@ impl Checker<'_> {
         self.compare("execute_mul_backward_on_gpu", flag, &out, &[4.0, 9.0, 16.0])?;
         // 1 · Φ(1), and its derivative Φ(1) + φ(1), with the distribution and density of the standard normal distribution.
         let flag = forward::execute_gelu_on_gpu(0, x, to, 3);
-        self.compare("execute_gelu_on_gpu", flag, &out, &[-0.158_655_25, 0.0, 0.841_344_75])?;
+        self.compare("execute_gelu_on_gpu", flag, &out, &[-0.158_655_25, 0.0, 0.841_344_8])?;
         let flag = backward::execute_gelu_backward_on_gpu(0, x, y, to, 3);
         let expected = [-0.166_630_94, 1.5, 4.333_262];
         self.compare("execute_gelu_backward_on_gpu", flag, &out, &expected)?;
