@@ -29,12 +29,16 @@ mod lazy;
 mod llm;
 mod memory;
 mod names;
+mod observed;
 mod operators;
 mod opgraph;
 mod optim;
+mod ranks;
 mod scope;
+mod stream;
 mod tensor;
 mod trainer;
+mod trainer_ranks;
 
 /// Adds all classes and functions to the module.
 #[pymodule]
@@ -55,6 +59,9 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<optim::PyUpdate>()?;
     decoder::add(m)?;
     trainer::add(m)?;
+    observed::add(m)?;
+    ranks::add(m)?;
+    stream::add(m)?;
     scope::add(m)?;
     memory::add(m)?;
     lazy::add(m)?;

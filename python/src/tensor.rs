@@ -3,11 +3,12 @@
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
 use crate::edge::{run, wait};
+use crate::observed::refuse_read;
 use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::join::cat;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyModule, PyTuple};
 
 /// An array on a device, with its position on the tape.
 #[pyclass(name = "Tensor", module = "netcl", subclass, weakref)]
@@ -32,10 +33,30 @@ fn copy(x: &Tensor) -> Result<Tensor> {
 
 #[pymethods]
 impl PyTensor {
-    /// Returns a tensor that shares everything with `tensor`. Derived Python classes start with it.
+    /// `Tensor(device, shape, dtype, data=None, requires_grad=False)` creates a tensor on a device: zeros, or a copy of host data.
+    /// `Tensor(tensor)` returns a tensor that shares everything with `tensor`. Derived Python classes start with it.
     #[new]
-    fn new(tensor: &Self) -> Self {
-        Self { inner: tensor.inner.clone() }
+    #[pyo3(signature = (device=None, shape=None, dtype=None, data=None, requires_grad=false))]
+    fn new<'py>(
+        py: Python<'py>,
+        device: Option<Bound<'py, PyAny>>,
+        shape: Option<Bound<'py, PyAny>>,
+        dtype: Option<Bound<'py, PyAny>>,
+        data: Option<Bound<'py, PyAny>>,
+        requires_grad: bool,
+    ) -> PyResult<Self> {
+        if let (Some(Ok(tensor)), None) = (device.as_ref().map(|given| given.cast::<Self>()), &shape) {
+            return Ok(Self { inner: tensor.borrow().inner.clone() });
+        }
+        let module = PyModule::import(py, "netcl._create")?;
+        let made = module.getattr("constructed")?.call1((device, shape, dtype, data))?;
+        let inner = made.cast::<Self>()?.borrow().inner.clone();
+        Ok(Self { inner: if requires_grad { inner.parameter("") } else { inner } })
+    }
+    /// Number and size in bytes of the device buffer that the tensor is in. Views have the number of their buffer.
+    fn _buffer(&self) -> (u64, usize) {
+        let buffer = self.inner.storage().whole();
+        (buffer.number(), buffer.bytes())
     }
     /// Sizes of the axes.
     #[getter]
@@ -141,11 +162,13 @@ impl PyTensor {
     /// Returns the elements' bytes in order, little endian. Waits for the device.
     fn _bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let x = self.inner.clone();
+        run(py, refuse_read)?;
         Ok(PyBytes::new(py, &wait(py, move || x.to_bytes())?))
     }
     /// Returns the element of a tensor with one element. Waits for the device.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let x = self.inner.clone();
+        run(py, refuse_read)?;
         let word = wait(py, move || match x.dtype().is_float() {
             true => x.item().map(f64::from),
             false if x.count() == 1 => {

@@ -24,10 +24,10 @@ pub(super) struct Captured {
 
 /// Identifies memory and the view of it.
 #[derive(PartialEq, Eq, Hash)]
-struct Key(u64, usize, Vec<usize>, Vec<usize>, usize, DType);
+pub(super) struct Key(u64, usize, Vec<usize>, Vec<usize>, usize, DType);
 
 impl Key {
-    fn of(t: &Tensor) -> Self {
+    pub fn of(t: &Tensor) -> Self {
         let Layout { shape, strides, offset } = t.layout();
         // Strides of axes with at most one element are irrelevant.
         let told = |(size, stride): (&usize, &usize)| if *size > 1 { *stride } else { 0 };
@@ -275,7 +275,7 @@ fn named_weights(weights: &[&Tensor]) -> Vec<WeightInfo> {
 }
 
 /// Calls the operation by its name. Returns, for each result of the operation, the index of the call's result.
-fn by_name(called: &Called) -> Result<Vec<usize>> {
+pub(super) fn by_name(called: &Called) -> Result<Vec<usize>> {
     let name = called.name;
     let inputs: Vec<Option<&Tensor>> = called.inputs.iter().map(Option::as_ref).collect();
     let again = no_grad(|| find(name)?.invoke(&inputs, &called.attributes))
