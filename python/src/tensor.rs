@@ -7,6 +7,7 @@ use crate::observed::refuse_read;
 use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::join::cat;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyModule, PyTuple};
 
@@ -127,10 +128,20 @@ impl PyTensor {
         self.inner.retain_grad();
     }
     /// Computes the gradients of this tensor for all leaves that it depends on, and adds them to the leaves' gradients. `gradient` is the
-    /// gradient of this tensor. It is required for more than one element.
-    #[pyo3(signature = (gradient=None))]
-    fn backward(&self, py: Python<'_>, gradient: Option<PyRef<'_, Self>>) -> PyResult<()> {
-        let (y, dy) = (self.inner.clone(), gradient.map(|dy| dy.inner.clone()));
+    /// gradient of this tensor, also under the name `grad`. It is required for more than one element.
+    #[pyo3(signature = (gradient=None, *, grad=None))]
+    fn backward(
+        &self,
+        py: Python<'_>,
+        gradient: Option<PyRef<'_, Self>>,
+        grad: Option<PyRef<'_, Self>>,
+    ) -> PyResult<()> {
+        if gradient.is_some() && grad.is_some() {
+            return Err(PyTypeError::new_err(
+                "backward: gradient and grad are both given, expected one of them",
+            ));
+        }
+        let (y, dy) = (self.inner.clone(), gradient.or(grad).map(|dy| dy.inner.clone()));
         run(py, move || dy.map_or_else(|| y.backward(), |dy| y.backward_with(&dy)))
     }
     /// Returns the same elements, off the tape. Does not copy.

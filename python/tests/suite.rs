@@ -87,6 +87,8 @@ files!(
     test_opinfo,
     test_ops,
     test_process,
+    test_seed_001,
+    test_seed_004,
     test_tensor,
     test_trainer,
 );

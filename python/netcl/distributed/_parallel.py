@@ -98,7 +98,7 @@ class _Replicated(Function):
         sizes = parallel.ranks.divide(tensors[0].shape[0])
         active = [i for i, n in enumerate(sizes) if n]
         ctx.parallel, ctx.sizes, ctx.active = parallel, [sizes[i] for i in active], active
-        ctx.inputs = [[] for _ in active]  # type: ignore[var-annotated]
+        ctx.inputs = [[] for _ in active]
         divided = [split(a.detach(), sizes) if isinstance(a, Tensor) else None for a in args]
 
         def work(slot: int, i: int) -> Tensor:
@@ -205,7 +205,7 @@ class DataParallel(Module):
     def forward(self, *args: Any) -> Tensor:
         """Computes the module for a batch: the first axis of each tensor is divided."""
         tensors = [a for a in args if isinstance(a, Tensor)]
-        if not tensors or len({a.shape[0] if a.ndim else -1 for a in tensors}) > 1:
+        if not tensors or any(not a.ndim for a in tensors) or len({a.shape[0] for a in tensors}) > 1:
             raise FormatError(f"DataParallel: tensors of shapes {[tuple(a.shape) for a in tensors]}, expected a common first axis")
         parameters = list(self.module.parameters())
         if not self.ranks.single:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
-from .._create import default_generator, from_bytes
-from .._netcl import Device, divide_by_weights
+from .._netcl import Device, Generator, divide_by_weights, from_bytes
 from ..autograd import no_grad
 from ..errors import OutOfMemoryError
 
@@ -51,7 +50,7 @@ def profile(device: Any) -> DeviceProfile:
     simulated = device.name.startswith("sim")
     n, size = PRODUCT[simulated], UPLOAD_BYTES[simulated]
     with no_grad():
-        x = default_generator.__class__(1).uniform((n, n), -1.0, 1.0, None, device)
+        x = Generator(1).uniform((n, n), -1.0, 1.0, None, device)
         product = _best(device, lambda: x @ x)
         data = bytes(size)
         upload = _best(device, lambda: from_bytes(data, [size // 4], "float32", device))

@@ -193,7 +193,7 @@ __kernel void residual_inplace(__global T *x, __global const T *y, const uint n)
 def residual_(x: Tensor, y: Tensor) -> Tensor:
     """Adds y to x in place, for device tensors with equal shapes, and returns x. Allocates no memory, and is not recorded on the tape."""
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
-        raise TypeError("residual_: expected two device tensors; host arrays have no memory on the device to overwrite")
+        raise TypeError("residual_: expected two device tensors, because it overwrites memory on the device")
     if tuple(x.shape) != tuple(y.shape):
         raise ShapeError(f"residual_: x has shape {tuple(x.shape)} and y has {tuple(y.shape)}, expected equal shapes")
     if x.dtype is not y.dtype or not x.is_contiguous():

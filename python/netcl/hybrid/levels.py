@@ -26,7 +26,7 @@ def _on_host(name: str, given: Sequence[Any]) -> None:
 
 
 def gpu_available() -> bool:
-    """Returns whether a GPU with an OpenCL driver is there."""
+    """Returns whether a GPU with an OpenCL driver is available."""
     return any(Device(name).kind == "gpu" for name in devices() if not name.startswith("sim"))
 
 

@@ -77,6 +77,13 @@ impl Observation {
     /// operation gives another result when it is called by its name.
     pub fn stop(mut self) -> Result<Observed> {
         let called = self.open.take().map(observe::Session::stop).unwrap_or_default();
+        let mut versions = called.iter().flat_map(|call| &call.versions);
+        if let Some((t, _)) = versions.find(|(t, version)| version.is_stale_in(t.storage())) {
+            return Err(Error::unsupported(format!(
+                "a tensor of shape {} is overwritten within the graph: use a model in evaluation mode, and write to tensors before or after",
+                t.shape()
+            )));
+        }
         let mut all = Observed::default();
         for (at, call) in called.iter().enumerate() {
             let mut inputs = Vec::with_capacity(call.inputs.len());
@@ -106,13 +113,6 @@ impl Observation {
                 results,
             });
         }
-        let mut versions = called.iter().flat_map(|call| &call.versions);
-        match versions.find(|(t, version)| version.is_stale_in(t.storage())) {
-            None => Ok(all),
-            Some((t, _)) => Err(Error::unsupported(format!(
-                "a tensor of shape {} is overwritten within the graph: use a model in evaluation mode, and write to tensors before or after",
-                t.shape()
-            ))),
-        }
+        Ok(all)
     }
 }

@@ -33,12 +33,12 @@ from .layers import (
     mse_loss,
     xavier_uniform,
 )
-from .memory import BufferPool, Event, EventTimer
+from .memory import BufferPool, Event, EventTimer, from_host, to_host
 from .optim import SGD, Adam, Optimizer
 
 __all__ = [
     "Adam", "AvgPool2d", "BatchNorm", "BufferPool", "Conv2d", "Device", "Dropout", "Event", "EventTimer", "Flatten", "Graph", "GraphExecutor", "LeakyReLU", "Linear",
     "MaxPool2d", "Optimizer", "PoolHandle", "ProgressBar", "ReLU", "SGD", "Sequential", "Sigmoid", "Tanh", "Tape", "Tensor", "TensorRef", "autograd", "cross_entropy",
-    "default_device", "devices", "distributed", "executor", "graph", "kaiming_uniform", "load", "load_graph", "max_pool2d", "mse_loss", "ops", "save", "save_graph", "tensor",
+    "default_device", "devices", "distributed", "executor", "from_host", "graph", "kaiming_uniform", "load", "load_graph", "max_pool2d", "mse_loss", "ops", "save", "save_graph", "tensor", "to_host",
     "xavier_uniform",
 ]  # fmt: skip

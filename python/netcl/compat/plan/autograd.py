@@ -56,7 +56,7 @@ def _with_tape(function: Callable[..., Any]) -> Callable[..., Any]:
 def __getattr__(name: str) -> Any:
     if name in _all.__all__:
         return _with_tape(getattr(_all, name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; operations are those of plan.ops and netcl.ops")
+    raise AttributeError(f"module {__name__!r} does not have {name!r}; operations are those of plan.ops and netcl.ops")
 
 
 def __dir__() -> List[str]:

@@ -201,7 +201,7 @@ def derivative(node: Node, operand: str) -> Node:
         return ZERO
     if node.kind == "call":
         if node.text not in FUNCTIONS:
-            raise UnsupportedError(f"elementwise expression: {node.text} has no known derivative; known are {', '.join(sorted(FUNCTIONS))}")
+            raise UnsupportedError(f"elementwise expression: the derivative of {node.text} is not known; known are those of {', '.join(sorted(FUNCTIONS))}")
         slopes = FUNCTIONS[node.text](node.parts)
         if len(slopes) != len(parts):
             raise FormatError(f"elementwise expression: {node.text} has {len(parts)} arguments, expected {len(slopes)}")

@@ -21,11 +21,13 @@ from . import layers as _layers
 Path = Union[str, "os.PathLike[str]"]
 
 VERSION = 2
+# The plan's layers replace those of netcl.nn with the same name.
 KINDS: Dict[str, Type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        nn.Dropout, nn.Embedding, nn.Flatten, nn.GELU, nn.GPT, nn.Identity, nn.LayerNorm, nn.LearnedPositions, nn.Linear, nn.MultiHeadAttention, nn.RMSNorm, nn.ReLU,
-        nn.SiLU, nn.Sigmoid, nn.Softmax, nn.Tanh, nn.TransformerBlock, _layers.AvgPool2d, _layers.BatchNorm, _layers.Conv2d, _layers.LeakyReLU, _layers.MaxPool2d,
+        nn.Embedding, nn.GELU, nn.GPT, nn.Identity, nn.LayerNorm, nn.LearnedPositions, nn.MultiHeadAttention, nn.RMSNorm, nn.SiLU, nn.Softmax, nn.TransformerBlock,
+        _layers.AvgPool2d, _layers.BatchNorm, _layers.Conv2d, _layers.Dropout, _layers.Flatten, _layers.LeakyReLU, _layers.Linear, _layers.MaxPool2d, _layers.ReLU,
+        _layers.Sigmoid, _layers.Tanh,
     )
 }  # fmt: skip
 
@@ -58,7 +60,8 @@ def described(layer: Any) -> Dict[str, Any]:
         return {"kind": "Sequential", "layers": [{"name": name, **described(m)} for name, m in layer._tables()[2].items()]}
     if not isinstance(layer, nn.Module):
         raise FormatError(f"save: {kind} is not a layer")
-    given = _ARGUMENTS.get(kind, lambda m: {})(layer) if KINDS.get(kind) is type(layer) else {}
+    is_own = KINDS.get(kind) not in (type(layer), None) and getattr(nn, kind, None) is not type(layer)
+    given = {} if is_own else _ARGUMENTS.get(kind, lambda m: {})(layer)
     for name, p in inspect.signature(type(layer).__init__).parameters.items():
         if name == "self" or name in given or name in _UNUSED or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             continue
@@ -81,7 +84,7 @@ def rebuilt(words: Mapping[str, Any], own: Iterable[Type[nn.Module]] = ()) -> An
         for i, layer in enumerate(words["layers"]):
             setattr(model, layer.get("name", str(i)), rebuilt(layer, own))
         return model
-    found = {c.__name__: c for c in own}.get(kind, KINDS.get(kind))
+    found = {**KINDS, **{c.__name__: c for c in own}}.get(str(kind))
     if found is None:
         raise FormatError(f"load: unknown layer {kind}; pass its class as layers=[{kind}]")
     return found(**given)
@@ -159,7 +162,7 @@ def read_json(path: Path, what: str) -> Dict[str, Any]:
     except (UnicodeDecodeError, json.JSONDecodeError) as e:
         raise FormatError(f"{path} was not written by {what}: {e}") from e
     if not isinstance(words, dict) or "version" not in words:
-        raise FormatError(f"{path} was not written by {what}: it has no version")
+        raise FormatError(f"{path} was not written by {what}: its version is missing")
     if words["version"] not in (1, VERSION):
         raise FormatError(f"{path} has version {words['version']}, expected 1 to {VERSION}")
     return words

@@ -174,7 +174,7 @@ class GraphExecutor:
             return Results(self._eager(graph, given, names))
         if id(graph) not in self._captured:
 
-            def step(chosen: Tuple[str, ...], *tensors: _Tensor) -> Tuple[_Tensor, ...]:
+            def step(chosen: Tuple[str, ...], *tensors: Tensor) -> Tuple[Tensor, ...]:
                 return tuple(self._eager(graph, dict(zip(wanted, tensors)), list(chosen)).values())
 
             self._captured[id(graph)] = (graph, _compile(step))
@@ -193,7 +193,7 @@ class GraphExecutor:
             raise FormatError(f"GraphExecutor: {len(tensors)} inputs, but the graph has {len(free)}: {', '.join(free)}")
         return dict(zip(free, tensors))
 
-    def _eager(self, graph: Graph, tensors: Dict[str, _Tensor], names: List[str]) -> Dict[str, _Tensor]:
+    def _eager(self, graph: Graph, tensors: Dict[str, Tensor], names: List[str]) -> Dict[str, Tensor]:
         nodes = graph.order()
         if self.fusion_hook is not None:
             nodes = self.fusion_hook(nodes)
@@ -217,7 +217,7 @@ class GraphExecutor:
                     del tensors[name]
         unknown = [name for name in names if name not in tensors]
         if unknown:
-            raise FormatError(f"GraphExecutor: the graph has no tensor {unknown[0]!r}")
+            raise FormatError(f"GraphExecutor: the graph does not have a tensor {unknown[0]!r}")
         return {name: tensors[name] for name in names}
 
 
@@ -228,7 +228,7 @@ def _stored(name: str, node: Node, weights: Dict[str, Tensor]) -> Dict[str, Any]
     if node.results:
         words["results"] = [list(pair) for pair in node.results]
     if isinstance(node.function, nn.Module):
-        words["layer"] = described(node.function)
+        words.update(layer=described(node.function), training=node.function.training)
         weights.update((f"{name}/{key}", tensor) for key, tensor in node.function.state_dict().items())
     elif node.function is not None and node.op is None:
         raise FormatError(f"save_graph: cannot save the Python function of {name}; use layers and operations by name")
@@ -240,9 +240,10 @@ def _stored(name: str, node: Node, weights: Dict[str, Tensor]) -> Dict[str, Any]
 
 def save_graph(graph: Any, path: Path) -> None:
     """Writes a graph of layers and operations of ``netcl.ops`` as JSON, and its weights next to it as ``.npz``, with a hash of each."""
-    graph, weights = getattr(graph, "last", graph), {}  # type: Any, Dict[str, Tensor]
-    nodes = [_stored(node.ref.name, node, weights) for node in graph.order()]
-    write_json(path, {"version": 2, "nodes": nodes, "outputs": graph.outputs, **write_weights(path, weights)})
+    given: Graph = getattr(graph, "last", graph)
+    weights: Dict[str, Tensor] = {}
+    nodes = [_stored(node.ref.name, node, weights) for node in given.order()]
+    write_json(path, {"version": 2, "nodes": nodes, "outputs": given.outputs, **write_weights(path, weights)})
 
 
 def load_graph(path: Path, device: Any = None, layers: Iterable[Type[nn.Module]] = ()) -> Graph:
@@ -259,7 +260,7 @@ def load_graph(path: Path, device: Any = None, layers: Iterable[Type[nn.Module]]
                 layer = layer if device is None else layer.to(device=device)
                 start = f"{ref.name}/"
                 layer.load_state_dict({name[len(start) :]: tensor for name, tensor in weights.items() if name.startswith(start)})
-                graph._add(Node(ref, layer.eval(), tuple(n["inputs"]), None, n["attributes"]))
+                graph._add(Node(ref, layer.train(n["training"]), tuple(n["inputs"]), None, n["attributes"]))
             elif n["op"] is not None:
                 graph._add_named(ref, n["op"], tuple(n["inputs"]), n["attributes"], results)
             else:

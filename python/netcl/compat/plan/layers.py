@@ -11,7 +11,7 @@ from ..._create import default_generator, ones, zeros
 from ..._netcl import Tensor as _Tensor
 from ...autograd import no_grad
 from ...errors import ShapeError
-from ...nn import Dropout, Flatten, Linear, Parameter, ReLU, Sigmoid, Tanh
+from ...nn import Parameter
 from .ops import max_pool2d
 
 Sizes = Union[int, Sequence[int]]
@@ -48,7 +48,38 @@ def kaiming_uniform(tensor: _Tensor) -> _Tensor:
     return _uniform(tensor, math.sqrt(6 / _fans(tensor)[0]))
 
 
-class LeakyReLU(nn.Module):
+class _Taped:
+    """A layer whose call accepts a tape and ignores it: netcl's tape is implicit."""
+
+    def __call__(self, x: Any, tape: Any = None) -> Any:
+        return super().__call__(x)  # type: ignore[misc]
+
+
+class Linear(_Taped, nn.Linear):
+    """Computes ``x weightᵀ + bias`` with x (.., in)."""
+
+
+class ReLU(_Taped, nn.ReLU):
+    """``max(x, 0)``."""
+
+
+class Sigmoid(_Taped, nn.Sigmoid):
+    """``1 / (1 + e^-x)``."""
+
+
+class Tanh(_Taped, nn.Tanh):
+    """Hyperbolic tangent."""
+
+
+class Dropout(_Taped, nn.Dropout):
+    """Drops elements with probability ``p`` in training."""
+
+
+class Flatten(_Taped, nn.Flatten):
+    """Merges the axes after the first into one."""
+
+
+class LeakyReLU(_Taped, nn.Module):
     """``x`` if x is positive, ``slope x`` otherwise."""
 
     def __init__(self, slope: float = 0.01) -> None:
@@ -60,7 +91,7 @@ class LeakyReLU(nn.Module):
         return _ops.leaky_relu(x, self.slope)
 
 
-class Conv2d(nn.Module):
+class Conv2d(_Taped, nn.Module):
     """2D convolution: x (B, C, H, W) → (B, O, H', W'). Sizes are one number or one per axis. ``groups`` equal to the channels is a depthwise one."""
 
     def __init__(
@@ -90,7 +121,7 @@ class Conv2d(nn.Module):
         return _ops.conv2d(x, self.weight, self.bias, groups=self.groups, **sizes)
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(_Taped, nn.Module):
     """Batch normalization of channels: x (B, C, ..) (Ioffe and Szegedy 2015). Training uses the statistics of the batch and updates the running ones by
     ``momentum``; evaluation uses the running statistics.
     """
@@ -116,7 +147,7 @@ class BatchNorm(nn.Module):
         return y
 
 
-class MaxPool2d(nn.Module):
+class MaxPool2d(_Taped, nn.Module):
     """Maximum of each window."""
 
     def __init__(self, size: Sizes = 2, stride: Optional[Sizes] = None) -> None:
@@ -128,7 +159,7 @@ class MaxPool2d(nn.Module):
         return max_pool2d(x, self.size, self.stride)
 
 
-class AvgPool2d(nn.Module):
+class AvgPool2d(_Taped, nn.Module):
     """Mean of each window."""
 
     def __init__(self, size: Sizes = 2, stride: Optional[Sizes] = None) -> None:
@@ -140,11 +171,8 @@ class AvgPool2d(nn.Module):
         return _ops.avg_pool2d(x, size=_pair(self.size), stride=_pair(self.stride))
 
 
-class Sequential(nn.Sequential):
-    """Layers in sequence. A tape argument is accepted and ignored."""
-
-    def __call__(self, x: Any, tape: Any = None) -> Any:
-        return super().__call__(x)
+class Sequential(_Taped, nn.Sequential):
+    """Layers in sequence."""
 
 
 def mse_loss(pred: _Tensor, target: _Tensor, tape: Any = None) -> _Tensor:

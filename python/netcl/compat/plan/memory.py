@@ -39,6 +39,16 @@ class BufferPool:
         return dict(zip(("live", "reserved", "peak", "buffers"), self.device.memory()))
 
 
+def from_host(queue: Any, data: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
+    """Copies host data to a device."""
+    return Tensor.from_host(queue, data, dtype, requires_grad)
+
+
+def to_host(tensor: Tensor) -> Any:
+    """Returns a NumPy array."""
+    return tensor.to_host()
+
+
 class Event:
     """The commands of a block on a device: ``with timer.record() as event:``. ``start`` and ``end`` are nanoseconds of the device's clock, from the
     events of its launches and transfers.
@@ -83,8 +93,18 @@ class Event:
         return self._span()[1]
 
 
+class _OfClassToo:
+    """A method that may also be called on the class, which then makes an object."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, found: Any, owner: Type[Any]) -> Callable[..., Any]:
+        return self.method.__get__(owner() if found is None else found, owner)  # type: ignore[no-any-return]
+
+
 class EventTimer:
-    """Times commands on a device by the driver's events."""
+    """Times commands on a device by the driver's events. ``EventTimer.time_event(event)`` also works without an object."""
 
     def __init__(self, device: Any = None, rounds: int = 5) -> None:
         self.device, self.rounds = _device(device), rounds
@@ -93,6 +113,7 @@ class EventTimer:
         """Records the commands of a block: ``with timer.record() as event:``."""
         return Event(self.device)
 
+    @_OfClassToo
     def time_event(self, event: Union[Event, Callable[[], Any]]) -> float:
         """Returns the milliseconds from the start of the event's first command to the end of its last one.
 
@@ -105,7 +126,8 @@ class EventTimer:
             raise TypeError(f"time_event: got {type(event).__name__}, expected an event of timer.record() or a function")
         event()
         self.device.synchronize()
-        return min(self.time_event(self._called(event)) for _ in range(max(self.rounds, 1)))
+        done = [self._called(event) for _ in range(max(self.rounds, 1))]
+        return min((each.end - each.start) * 1e-6 for each in done)
 
     def _called(self, function: Callable[[], Any]) -> Event:
         with self.record() as event:
@@ -127,4 +149,4 @@ class EventTimer:
         return moved / ns if ns else 0.0
 
 
-__all__ = ["BufferPool", "Event", "EventTimer", "Tensor"]
+__all__ = ["BufferPool", "Event", "EventTimer", "from_host", "to_host"]

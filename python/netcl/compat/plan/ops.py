@@ -19,7 +19,8 @@ def _sizes(given: Sizes) -> Tuple[int, ...]:
 
 def add(a: Tensor, b: Any, tape: Any = None, pool: Any = None) -> Tensor:
     """Computes ``a + b``."""
-    return a + b
+    made: Tensor = a + b
+    return made
 
 
 def bias_add(x: Tensor, bias: Tensor, tape: Any = None, pool: Any = None) -> Tensor:
