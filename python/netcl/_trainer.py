@@ -92,7 +92,7 @@ class _Ranks:
         """Starts the run."""
         if self.shares is not None and len(self.devices) < 2 and self.group is None:
             raise TypeError("Trainer: shares needs several devices; pass devices=[…]")
-        return Training(settings, file, out, resume, self.devices, self.shares, self.group)
+        return Training(settings, file, out, resume, (self.devices, self.shares), self.group)
 
 
 class Trainer:

@@ -47,11 +47,10 @@ fn plain<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
 /// Starts to observe this thread's operations.
 #[pyfunction]
 fn start_observing(py: Python<'_>) -> PyResult<()> {
-    let observation = run(py, || {
+    run(py, || {
         Lazy::settle()?;
         Observation::start().map(|observation| OBSERVATION.set(Some(observation)))
-    });
-    observation
+    })
 }
 
 /// Ends the observation. Returns the operations, their values, and the values of `tensors`. With `discard`, returns nothing.

@@ -223,8 +223,8 @@ fn all_reduce_tensors(
             let ranks = groups.iter().zip(&tensors);
             let threads: Vec<_> =
                 ranks.map(|(group, x)| scope.spawn(move || group.all_reduce_tensor(x, how))).collect();
-            let ends = threads.into_iter().map(|thread| thread.join());
-            ends.map(|end| end.unwrap_or_else(|_| Err(Error::internal("a rank panicked")))).collect()
+            let mut ends = threads.into_iter().map(|thread| thread.join());
+            ends.try_for_each(|end| end.unwrap_or_else(|_| Err(Error::internal("a rank panicked"))))
         })
     })
 }

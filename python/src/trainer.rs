@@ -145,21 +145,21 @@ impl PyTraining {
 
 #[pymethods]
 impl PyTraining {
-    /// Starts a run in the folder `out`, or in `runs/<preset>-<n>`. With `resume`, continues the run in `out`. With several `devices`, each is a rank in
-    /// a thread. With `group`, this process is one of its ranks.
+    /// Starts a run in the folder `out`, or in `runs/<preset>-<n>`. With `resume`, continues the run in `out`. With several devices, each is a rank in
+    /// a thread; the shares divide the batch. With `group`, this process is one of its ranks.
     #[new]
-    #[pyo3(signature = (settings, file=None, out=None, resume=false, devices=Vec::new(), shares=None, group=None))]
+    #[pyo3(signature = (settings, file=None, out=None, resume=false, devices=(Vec::new(), None), group=None))]
     fn new(
         py: Python<'_>,
         settings: &str,
         file: Option<PathBuf>,
         out: Option<PathBuf>,
         resume: bool,
-        devices: Vec<String>,
-        shares: Option<&str>,
+        devices: (Vec<String>, Option<String>),
         group: Option<&PyGroup>,
     ) -> PyResult<Self> {
         let given = overlay(settings).map_err(|e| raised(py, &e))?;
+        let (devices, shares) = devices;
         let group = group.map(|group| group.get(py)).transpose()?;
         let ranks = run(py, || {
             let mut exception = None;
@@ -173,7 +173,7 @@ impl PyTraining {
             let begun = Beginning { given: &given, file: file.as_deref(), out: out.as_deref(), resume };
             let made = match trainer_ranks::groups(&devices, group) {
                 groups if groups.is_empty() => begun.alone(&mut watch).map(|trainer| vec![trainer]),
-                groups => begun.together((groups, &devices), shares, &mut watch),
+                groups => begun.together((groups, &devices), shares.as_deref(), &mut watch),
             };
             match exception {
                 Some(e) => Err(Python::attach(|py| keep_exception(py, e))),

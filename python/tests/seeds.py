@@ -1,4 +1,4 @@
-"""The design documents that netcl implements, read from the folder of shared data when a test runs."""
+"""The design documents that netcl began with. Tests read them from the folder of test data, and are skipped if it does not have them."""
 
 import os
 import re
@@ -6,26 +6,34 @@ from pathlib import Path
 
 import pytest
 
-DATA = os.environ.get("NETCL_TEST_DATA")
-FOLDER = (Path(DATA).parent if DATA else Path(__file__).parents[3] / "shared") / "seeds"
+
+def folder() -> Path:
+    """Returns the folder of the documents: next to NETCL_TEST_DATA, or next to this repository."""
+    data = os.environ.get("NETCL_TEST_DATA")
+    root = Path(data).parent if data else Path(__file__).resolve().parents[3] / "shared"
+    return root / "seeds"
 
 
-def text(number):
-    """Returns the text of a document, or skips the test if it is not there."""
-    found = sorted(FOLDER.glob(f"{number:03}_*.txt"))
+def text(number: str) -> str:
+    """Returns the text of a document, such as ``000``."""
+    found = sorted(folder().glob(f"{number}_*.txt")) if folder().is_dir() else []
     if not found:
-        pytest.skip(f"no document {number:03} in {FOLDER}")
+        pytest.skip(f"needs the document {number} of the test data: set NETCL_TEST_DATA")
     return found[0].read_text(encoding="utf-8")
 
 
-def listings(number, language):
-    """Returns the code blocks of a language, without their indentation."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", text(number), re.DOTALL | re.MULTILINE)
-    return ["\n".join(line[len(indent) :] for line in code.splitlines()) for indent, code in found]
+def section(number: str, heading: str) -> str:
+    """Returns the part of a document below a heading, up to the next heading of the same level."""
+    lines, fenced, headings = text(number).splitlines(), False, []
+    for i, line in enumerate(lines):
+        fenced ^= line.startswith("```")
+        if not fenced and re.match(r"#+ ", line):
+            headings.append((i, len(line) - len(line.lstrip("#")), line.lstrip("#").strip()))
+    begin, level = next((i, level) for i, level, words in headings if words == heading)
+    ends = (i for i, other, _ in headings if i > begin and other <= level)
+    return "\n".join(lines[begin + 1 : next(ends, len(lines))])
 
 
-def inline(number, start):
-    """Returns the inline code that begins with ``start``."""
-    found = [code for code in re.findall(r"`([^`\n]+)`", text(number)) if code.startswith(start)]
-    assert found, f"document {number:03} does not have inline code that begins with {start!r}"
-    return found[0]
+def listings(part: str, language: str) -> "list[str]":
+    """Returns the code blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", part, re.DOTALL)

@@ -88,6 +88,7 @@ files!(
     test_ops,
     test_process,
     test_seed_001,
+    test_seed_001_devices,
     test_seed_004,
     test_tensor,
     test_trainer,

@@ -52,7 +52,7 @@ def test_row_224_matmul_on_both_levels():
 
 
 def test_row_225_the_listing_of_a_product():
-    (first, *_), code = seeds.listings(4, "clojure"), None
+    first = seeds.listings(seeds.text("004"), "clojure")[0]
     code = first[first.index("matmul-forward-hybrid") :]
     inp, weight, bias, stated = vectors(code)[:4]
     found = np.array(hybrid.matmul_forward_hybrid(inp, weight, bias))
@@ -146,7 +146,7 @@ def test_row_231_a_residual_in_place(dtype):
 
 @pytest.mark.parametrize("name", ["Matmul", "LayerNorm", "GELU", "Residual", "Attention"])
 def test_row_232_and_236_benchmarks_print_the_table(name, capsys):
-    assert name in seeds.text(4)
+    assert name in seeds.text("004")
     benchmark = getattr(hybrid, f"benchmark_{name.lower()}")
     found = benchmark(sizes=(4, 8, 16), width=24, iterations=2)
     shown = capsys.readouterr().out
@@ -211,7 +211,7 @@ def test_row_241_data_parallel_with_summed_gradients():
 
 
 def test_row_245_results_agree_with_the_cpu_within_the_tolerance():
-    tolerance = float(re.search(r"numerical tolerance (1e-3)", seeds.text(4))[1])
+    tolerance = float(re.search(r"numerical tolerance (1e-3)", seeds.text("004"))[1])
     x = data(64, 32)
     found = hybrid.layernorm_forward_hybrid(x, np.ones(32), np.zeros(32))
     assert np.allclose(found, (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5), atol=tolerance)
