@@ -29,6 +29,7 @@ mod lazy;
 mod llm;
 mod memory;
 mod names;
+mod observation;
 mod observed;
 mod operators;
 mod opgraph;

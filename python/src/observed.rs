@@ -2,6 +2,7 @@
 
 use crate::convert::dtype_name;
 use crate::edge::run;
+use crate::observation;
 use crate::tensor::PyTensor;
 use netcl::prelude::{Error, Tensor};
 use netcl::tensor::Lazy;
@@ -9,28 +10,12 @@ use netcl::tensor::opgraph::{Observation, Source};
 use netcl::tensor::ops::call::Value;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::cell::RefCell;
-
-thread_local! {
-    /// The observation of this thread.
-    static OBSERVATION: RefCell<Option<Observation>> = const { RefCell::new(None) };
-}
 
 /// Name of an operation, values of its inputs, attributes, and values of its results with their places in the results of a call by name.
 type Op<'py> = (&'static str, Vec<Option<usize>>, Bound<'py, PyDict>, Vec<(usize, usize)>);
 
 /// Operations; values, each with whether it existed before; and values of the given tensors.
 type Found<'py> = (Vec<Op<'py>>, Vec<(PyTensor, bool)>, Vec<Option<usize>>);
-
-/// Returns an error if this thread's operations are observed: a graph cannot contain a number that depends on its inputs.
-pub fn refuse_read() -> netcl::prelude::Result<()> {
-    match OBSERVATION.with_borrow(Option::is_some) {
-        false => Ok(()),
-        true => Err(Error::unsupported(
-            "a result is read on the host within a graph: a graph of operations cannot contain this; read it after the block",
-        )),
-    }
-}
 
 fn plain<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
@@ -49,7 +34,7 @@ fn plain<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
 fn start_observing(py: Python<'_>) -> PyResult<()> {
     run(py, || {
         Lazy::settle()?;
-        Observation::start().map(|observation| OBSERVATION.set(Some(observation)))
+        Observation::start().map(observation::set)
     })
 }
 
@@ -64,7 +49,7 @@ fn stop_observing<'py>(
     let tensors: Vec<Tensor> = tensors.iter().map(|x| x.inner.clone()).collect();
     let (observed, found) = run(py, || {
         let observation =
-            OBSERVATION.take().ok_or_else(|| Error::unsupported("this thread is not observed"))?;
+            observation::take().ok_or_else(|| Error::unsupported("this thread is not observed"))?;
         if discard {
             return Ok((None, Vec::new()));
         }

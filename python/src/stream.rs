@@ -26,20 +26,20 @@ impl PyEvent {
 
 /// An additional queue of a device. In a `with` block, the commands of this thread on this device go into it.
 #[pyclass(name = "DeviceStream", module = "netcl", frozen)]
-pub struct PyStream {
+pub struct PyDeviceStream {
     stream: Mutex<Stream>,
     device: Device,
     ordered: bool,
 }
 
-impl PyStream {
+impl PyDeviceStream {
     fn stream(&self) -> MutexGuard<'_, Stream> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
-impl PyStream {
+impl PyDeviceStream {
     /// Opens a stream. With `ordered`, a block waits for earlier commands of the device, and later commands of the device wait for the block.
     #[new]
     #[pyo3(signature = (device, ordered=true))]
@@ -110,8 +110,8 @@ impl PyDevice {
     /// Opens another queue: in `with device.stream():`, the commands of this thread on this device go into it. A block waits for earlier commands of
     /// the device, and later commands wait for the block. With `ordered=False`, the stream's `wait` and `join` determine the order.
     #[pyo3(signature = (ordered=true))]
-    fn stream(&self, py: Python<'_>, ordered: bool) -> PyResult<PyStream> {
-        PyStream::new(py, self, ordered)
+    fn stream(&self, py: Python<'_>, ordered: bool) -> PyResult<PyDeviceStream> {
+        PyDeviceStream::new(py, self, ordered)
     }
     /// Returns an event after all commands of the current queue so far.
     fn record(&self, py: Python<'_>) -> PyResult<PyEvent> {
@@ -129,6 +129,6 @@ impl PyDevice {
 }
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyStream>()?;
+    m.add_class::<PyDeviceStream>()?;
     m.add_class::<PyEvent>()
 }

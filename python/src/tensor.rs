@@ -3,7 +3,7 @@
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
 use crate::edge::{run, wait};
-use crate::observed::refuse_read;
+use crate::observation::refuse_read;
 use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::join::cat;

@@ -3,14 +3,13 @@
 //! A run is the `Trainer` of netcl-train with an observer that calls Python. Parameters of `nn.Decoder` are the leaves of the decoder
 //! itself.
 
-use crate::device::by_name;
 use crate::edge::{keep_exception, raised, run};
 use crate::files::{Stored, stored};
 use crate::ranks::PyGroup;
 use crate::tensor::PyTensor;
 use crate::trainer_ranks::{self, Beginning};
 use netcl::model::checkpoint::TensorToWrite;
-use netcl::prelude::{Device, Error, Result};
+use netcl::prelude::{Error, Result};
 use netcl::train::config::{Overlay, TrainConfig};
 use netcl::train::data::DataProgress;
 use netcl::train::evaluate::Score;
@@ -42,19 +41,6 @@ fn overlay(settings: &str) -> Result<Overlay> {
 
 fn as_json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
-}
-
-/// Resolves the settings of a run: given settings override the file, which overrides the preset.
-pub fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device)> {
-    let mut config = TrainConfig::resolve(file, given)?;
-    let device = by_name(Some(&config.device))?;
-    if device.capabilities().simulated {
-        config = TrainConfig::resolve_on(file, given, true)?;
-    }
-    if config.data.is_empty() {
-        return Err(Error::format("a run needs data: set `data` to files, folders or patterns"));
-    }
-    Ok((config, device))
 }
 
 /// Reports the events of a run to Python. `tell` is called with the event's name and its values as JSON. If it returns true, the run ends.

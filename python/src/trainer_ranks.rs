@@ -1,7 +1,6 @@
 //! Training runs on one or several ranks: one per thread of this process, or this process as a rank of an MPI group.
 
 use crate::device::{by_name, opened_again};
-use crate::trainer::resolved;
 use netcl::device::Error;
 use netcl::dist::{Group, local};
 use netcl::prelude::{Device, Result};
@@ -15,6 +14,19 @@ use std::thread::{Builder, ScopedJoinHandle};
 
 /// Stack of a rank's thread, as large as that of a process's first thread.
 const STACK: usize = 8 << 20;
+
+/// Resolves the settings of a run: given settings override the file, which overrides the preset.
+fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device)> {
+    let mut config = TrainConfig::resolve(file, given)?;
+    let device = by_name(Some(&config.device))?;
+    if device.capabilities().simulated {
+        config = TrainConfig::resolve_on(file, given, true)?;
+    }
+    if config.data.is_empty() {
+        return Err(Error::format("a run needs data: set `data` to files, folders or patterns"));
+    }
+    Ok((config, device))
+}
 
 /// The request for a run.
 pub struct Beginning<'a> {

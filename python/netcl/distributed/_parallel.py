@@ -179,8 +179,8 @@ class _Averaged(Function):
 class DataParallel(Module):
     """A model whose batches are divided among ranks by their shares. ``parameters()`` are the module's, and an optimizer updates them as usual.
 
-    If this program drives all devices, ``model(x)`` divides the first axis of the tensors, computes each part in a thread on its device, and returns
-    the whole result on the first device. The gradients of the replicas are summed, so a loss of the whole batch has the same gradients as on one
+    If this program drives all devices, ``model(x)`` divides the first axis of the tensors. Each part is computed in a thread on its device. The whole
+    result is on the first device. The gradients of the replicas are summed, so a loss of the whole batch has the same gradients as on one
     device. ``BatchNorm`` uses the statistics of each part; the running statistics are those of the first device.
 
     If this thread or process is a rank, ``model(x)`` computes this rank's rows. Parameters start with the values of rank 0, and the backward averages

@@ -1,6 +1,6 @@
 //! Observes the operations of a block of code that is not a function, for callers that build a graph from them, such as a `with` block in Python.
 
-use super::capture::{Key, by_name};
+use super::capture::{ViewKey, by_name};
 use crate::ops::call::Value;
 use crate::ops::observe;
 use crate::{Error, Result, Tensor, no_grad};
@@ -36,18 +36,18 @@ pub struct Observed {
     pub ops: Vec<ObservedOp>,
     /// Values and their sources.
     pub values: Vec<(Tensor, Source)>,
-    keys: HashMap<Key, usize>,
+    keys: HashMap<ViewKey, usize>,
 }
 
 impl Observed {
     /// Returns the index of a tensor's value, if an operation of the block uses or makes it.
     pub fn find(&self, tensor: &Tensor) -> Option<usize> {
-        self.keys.get(&Key::of(tensor)).copied()
+        self.keys.get(&ViewKey::of(tensor)).copied()
     }
 
     fn add(&mut self, tensor: &Tensor, source: Source) -> usize {
         self.values.push((tensor.clone(), source));
-        self.keys.insert(Key::of(tensor), self.values.len() - 1);
+        self.keys.insert(ViewKey::of(tensor), self.values.len() - 1);
         self.values.len() - 1
     }
 }
@@ -73,7 +73,7 @@ impl Observation {
     /// Ends the observation and returns the operations.
     ///
     /// # Errors
-    /// `Unsupported` if an input was made within the block by something that is not an operation with a name, if memory was overwritten, or if an
+    /// `Unsupported` if an input was made within the block by something that is not an operation with a name. Also if memory was overwritten, or an
     /// operation gives another result when it is called by its name.
     pub fn stop(mut self) -> Result<Observed> {
         let called = self.open.take().map(observe::Session::stop).unwrap_or_default();
