@@ -31,6 +31,18 @@ fn json(args: &[&str]) -> Value {
 
 const TEMPLATE: &str = "{% for m in messages %}{{ m.content }} {% endfor %}";
 
+/// Text goes to stdout and speeds to stderr; the prompt comes from a file or standard input.
+fn prompts(dir: &Path, gguf: &str, device: &str, whole: &str) {
+    let prompt = dir.join("prompt.txt").display().to_string();
+    std::fs::write(&prompt, "1 plus\n").unwrap();
+    for (args, input) in [(["-f", prompt.as_str()], ""), (["-p", "-"], "1 plus\n")] {
+        let fixed = ["generate", "-m", gguf, "-n", "40", "--temp", "0", "--device", device];
+        let (code, out, err) = run(&[&fixed[..], &args].concat(), input);
+        assert_eq!((code, out), (0, format!("1 plus{whole}\n")), "{err}");
+        assert!(err.contains("prompt: 6 tokens") && err.contains("text: 40 tokens"), "{err}");
+    }
+}
+
 #[test]
 fn a_trained_model_is_quantised_and_talks() {
     let dir = folder("run-models");
@@ -81,16 +93,7 @@ fn a_trained_model_is_quantised_and_talks() {
     assert_eq!(stopped["text"].as_str().unwrap(), &whole[..whole.find(&stop).unwrap()]);
     assert_eq!(stopped["finish"], "stop");
 
-    // Text goes to stdout and speeds to stderr; the prompt comes from a file or standard input.
-    let prompt = text(&dir.join("prompt.txt"));
-    std::fs::write(&prompt, "1 plus\n").unwrap();
-    for (args, input) in [(["-f", prompt.as_str()], ""), (["-p", "-"], "1 plus\n")] {
-        let fixed = ["generate", "-m", &gguf, "-n", "40", "--temp", "0", "--device", &device];
-        let (code, out, err) = run(&[&fixed[..], &args].concat(), input);
-        assert_eq!((code, out), (0, format!("1 plus{whole}\n")), "{err}");
-        assert!(err.contains("prompt: 6 tokens") && err.contains("text: 40 tokens"), "{err}");
-    }
-
+    prompts(&dir, &gguf, &device, whole);
     together(&gguf, &device);
     divided(&gguf, &device, &data.display().to_string());
     chats(&gguf, &device);

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os as _os
 import sys as _sys
 
-from . import _methods, aethercl, autograd, data, errors, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _methods, aethercl, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -94,6 +94,7 @@ __all__ = [
     "default_device",
     "default_generator",
     "devices",
+    "distributed",
     "doctor",
     "empty",
     "enable_grad",

@@ -9,6 +9,8 @@ from ._dtype import DType, bool_, float32, int32
 from ._host import from_lists, from_numpy, to_dtype
 from ._netcl import Generator, Tensor, from_bytes
 from ._netcl import full as _full
+from ._pool import of_queue
+from .errors import ShapeError
 
 Shape = Union[int, Sequence[int]]
 
@@ -55,6 +57,21 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     else:
         made = from_numpy(memoryview(data), dtype, device)
     return _leaf(made, requires_grad)
+
+
+def constructed(device: Any, shape: Any, dtype: Any, data: Any) -> Tensor:
+    """Creates the tensor of ``Tensor(device, shape, dtype, data)``: zeros without data. Data of another shape with as many elements is reshaped."""
+    if shape is None:
+        raise TypeError("Tensor: expected Tensor(device, shape, dtype, data=None, requires_grad=False), or netcl.tensor(data) for host data")
+    device = of_queue(device)
+    sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    stored = float32 if dtype is None else to_dtype(dtype)
+    if data is None:
+        return zeros(*sizes, dtype=stored, device=device)
+    made = tensor(data.detach() if isinstance(data, Tensor) else data, dtype=stored, device=device)
+    if made.size != math.prod(sizes):
+        raise ShapeError(f"Tensor: data has shape {tuple(made.shape)}, expected {sizes}")
+    return made if tuple(made.shape) == sizes else made.reshape(sizes)
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None, copy: Optional[bool] = None) -> Tensor:

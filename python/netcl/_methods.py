@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Optional, Tuple, Union
 
-from . import _host, ops
+from . import _host, _pool, ops
 from ._dtype import DTYPES, DType, bool_, float16, float32, int32
 from ._netcl import Device, Op, Tensor, evaluate, fold_axes, is_recording
 from ._netcl import full as _full
@@ -331,6 +331,8 @@ def attach() -> None:
         "eq": lambda self, other: self == other, "ne": lambda self, other: self != other,
         "lt": lambda self, other: self < other, "le": lambda self, other: self <= other,
         "gt": lambda self, other: self > other, "ge": lambda self, other: self >= other,
+        "to_host": _pool.to_host, "from_host": classmethod(_pool.from_host), "from_shape": classmethod(_pool.from_shape),
+        "pool_handle": property(_pool.pool_handle),
         "numel": lambda self: self.size, "dim": lambda self: self.ndim,
         "requires_grad_": requires_grad_, "fill_": fill_, "zero_": zero_, "copy_": copy_,
         "numpy": _host.numpy, "tolist": _host.tolist, "__array__": _host.array, "__buffer__": _host.buffer,

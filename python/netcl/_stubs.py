@@ -78,7 +78,9 @@ def _files() -> "dict[Path, str]":
     text = native.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    made = f"{before}{BEGIN}\n{methods(before + after)}{END}{after}"
+    # Only names of the class itself count: other classes may have methods of these names.
+    own = before.rpartition("\nclass Tensor:")[2]
+    made = f"{before}{BEGIN}\n{methods(own)}{END}{after}"
     return {folder / "ops.pyi": functions(), native: made}
 
 

@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ._device import named
 from ._files import tensor_of
-from ._netcl import Tensor, Training, default_device, presets, train_config
+from ._netcl import Device, Tensor, Training, default_device, presets, train_config
+from .distributed._ranks import mpi_group, own_device
 from .utils.progress import ProgressBar
 
 Path = Union[str, "os.PathLike[str]"]
@@ -68,6 +69,32 @@ class _Bar:
             self.bar.close()
 
 
+class _Ranks:
+    """Devices and group of a run: none for one device."""
+
+    def __init__(self, devices: Optional[Sequence[Any]], shares: Union[None, str, Sequence[float]], settings: Dict[str, Any]) -> None:
+        if isinstance(devices, (str, Device)):
+            raise TypeError("Trainer: devices is one device, expected a list such as devices=['pocl:0', 'nvidia:0']; for one device, pass device=…")
+        names = [named(d) for d in devices or ()]
+        if names and settings.get("device") is not None:
+            raise TypeError("Trainer: device and devices are both given, expected one of them")
+        self.group = mpi_group()
+        self.shares = shares if shares is None or isinstance(shares, str) else ",".join(str(s) for s in shares)
+        if self.group is not None:
+            settings["device"] = own_device(names) if names or settings.get("device") is None else settings["device"]
+            self.devices: List[str] = []
+        else:
+            self.devices = names
+            if names:
+                settings["device"] = names[0]
+
+    def training(self, settings: str, file: Optional[str], out: Optional[str], resume: bool) -> Training:
+        """Starts the run."""
+        if self.shares is not None and len(self.devices) < 2 and self.group is None:
+            raise TypeError("Trainer: shares needs several devices; pass devices=[…]")
+        return Training(settings, file, out, resume, (self.devices, self.shares), self.group)
+
+
 class Trainer:
     """A training run. It has the same bits as ``netcl train`` with the same settings and seed.
 
@@ -76,6 +103,11 @@ class Trainer:
     with their values. ``config`` is a TOML file that overrides the preset; settings override the file. The run folder is ``out`` [default:
     ``runs/<preset>-<n>``]. A callback is called with each ``Event``. If it returns a true value, the run ends after the step, with a checkpoint.
     ``progress`` draws a progress bar.
+
+    ``devices`` trains on several devices, which share ``batch``; a device may appear twice. ``pipeline=P`` divides the layers among P of them, ``zero=1``
+    or ``2`` divides the optimizer's state, and ``shares`` (``equal``, ``speed`` or numbers) divides the batch, as with the flags of these names. Under
+    ``mpirun`` or ``srun``, each process creates the same trainer and is a rank; ``devices`` are then those of each machine. Only rank 0 calls the
+    callbacks.
 
     ``netcl.LLM(trainer.folder)`` and ``netcl.nn.Decoder.from_pretrained(trainer.folder)`` open the trained model.
     """
@@ -89,24 +121,40 @@ class Trainer:
         config: Optional[Path] = None,
         callbacks: Union[None, Callback, Sequence[Callback]] = None,
         progress: bool = False,
+        devices: Optional[Sequence[Any]] = None,
+        shares: Union[None, str, Sequence[float]] = None,
         **settings: Any,
     ) -> None:
+        ranks = _Ranks(devices, shares, settings)
         if config is None and settings.get("device") is None:
             settings["device"] = default_device()
         given = _settings({"preset": preset, "data": data, **settings})
-        self._begin(Training(given, None if config is None else os.fspath(config), None if out is None else os.fspath(out)), callbacks, progress)
+        self._begin(ranks.training(given, None if config is None else os.fspath(config), None if out is None else os.fspath(out), False), callbacks, progress, ranks)
 
     @classmethod
-    def resume(cls, folder: Path, *, callbacks: Union[None, Callback, Sequence[Callback]] = None, progress: bool = False, **settings: Any) -> "Trainer":
-        """Resumes the run in a folder, with the same bits as an uninterrupted run. Some settings may change: more ``steps``, another ``device``."""
+    def resume(
+        cls,
+        folder: Path,
+        *,
+        callbacks: Union[None, Callback, Sequence[Callback]] = None,
+        progress: bool = False,
+        devices: Optional[Sequence[Any]] = None,
+        shares: Union[None, str, Sequence[float]] = None,
+        **settings: Any,
+    ) -> "Trainer":
+        """Resumes the run in a folder, with the same bits as an uninterrupted run. Some settings may change: more ``steps``, another ``device``, or
+        other ``devices``.
+        """
         trainer = cls.__new__(cls)
-        trainer._begin(Training(_settings(settings), None, os.fspath(folder), True), callbacks, progress)
+        ranks = _Ranks(devices, shares, settings)
+        trainer._begin(ranks.training(_settings(settings), None, os.fspath(folder), True), callbacks, progress, ranks)
         return trainer
 
-    def _begin(self, training: Training, callbacks: Union[None, Callback, Sequence[Callback]], progress: bool) -> None:
+    def _begin(self, training: Training, callbacks: Union[None, Callback, Sequence[Callback]], progress: bool, ranks: "_Ranks") -> None:
         self._training = training
         self.callbacks: List[Callback] = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
         self.progress = progress
+        self._leads = ranks.group is None or ranks.group.rank == 0
 
     @staticmethod
     def presets() -> List[str]:
@@ -126,7 +174,7 @@ class Trainer:
         and names the operation that produces the first NaN; this is slow.
         """
         bar = _Bar()
-        callbacks: List[Callback] = [*self.callbacks, bar] if self.progress else self.callbacks
+        callbacks: List[Callback] = [] if not self._leads else [*self.callbacks, bar] if self.progress else self.callbacks
 
         def tell(kind: str, values: str) -> bool:
             event = Event(kind, json.loads(values))

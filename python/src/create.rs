@@ -7,6 +7,7 @@ use crate::tensor::PyTensor;
 use netcl::prelude::{DType, Tensor};
 use netcl::tensor::Generator;
 use pyo3::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Creates a tensor with `value` in every element.
 #[pyfunction]
@@ -70,44 +71,52 @@ fn from_bytes(
 }
 
 /// A stream of random numbers, given by its seed and the number of draws used.
-#[pyclass(module = "netcl", name = "Generator")]
-pub struct PyGenerator(Generator);
+#[pyclass(module = "netcl", name = "Generator", frozen)]
+pub struct PyGenerator(Mutex<Generator>);
+
+impl PyGenerator {
+    /// Locks the stream. A draw does this without the interpreter's lock, so that threads cannot wait for each other.
+    fn stream(&self) -> MutexGuard<'_, Generator> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[pymethods]
 impl PyGenerator {
     #[new]
     #[pyo3(signature = (seed=0))]
     fn new(seed: u64) -> Self {
-        Self(Generator::new(seed))
+        Self(Mutex::new(Generator::new(seed)))
     }
     /// Key of the stream.
     #[getter]
     fn seed(&self) -> u64 {
-        self.0.seed
+        self.stream().seed
     }
     /// Number of draws used so far. Seed and offset together restore a generator.
     #[getter]
     fn offset(&self) -> u64 {
-        self.0.offset
+        self.stream().offset
     }
     #[setter]
-    fn set_offset(&mut self, offset: u64) {
-        self.0.offset = offset;
+    fn set_offset(&self, offset: u64) {
+        self.stream().offset = offset;
     }
     /// Restarts with the stream of `seed`.
-    fn manual_seed(&mut self, seed: u64) {
-        self.0 = Generator::new(seed);
+    fn manual_seed(&self, seed: u64) {
+        *self.stream() = Generator::new(seed);
     }
     /// Draws a seed for a separate stream.
-    fn draw_seed(&mut self) -> i64 {
-        let at = self.0.reserve(1);
-        let [a, b, ..] = netcl::tensor::random::draw(self.0.seed, at, 0);
+    fn draw_seed(&self) -> i64 {
+        let mut stream = self.stream();
+        let at = stream.reserve(1);
+        let [a, b, ..] = netcl::tensor::random::draw(stream.seed, at, 0);
         i64::from(a >> 1) << 32 | i64::from(b)
     }
     /// Draws uniform numbers in `[low, high)`.
     #[pyo3(signature = (shape, low=0.0, high=1.0, dtype=None, device=None))]
     fn uniform(
-        &mut self,
+        &self,
         py: Python<'_>,
         shape: Sizes,
         low: f32,
@@ -115,17 +124,17 @@ impl PyGenerator {
         dtype: Option<DTypeLike>,
         device: Option<DeviceLike>,
     ) -> PyResult<PyTensor> {
-        let (place, from) = (Place::new(device, dtype), &mut self.0);
+        let place = Place::new(device, dtype);
         let made = run(py, move || {
             let (device, dtype) = place.open()?;
-            Tensor::uniform(&device, shape.0, low, high, dtype, from)
+            Tensor::uniform(&device, shape.0, low, high, dtype, &mut self.stream())
         });
         made.map(PyTensor::from)
     }
     /// Draws integers from `low` (inclusive) to `high` (exclusive), as int32 or uint32.
     #[pyo3(signature = (shape, low, high, unsigned=false, device=None))]
     fn integers(
-        &mut self,
+        &self,
         py: Python<'_>,
         shape: Sizes,
         low: i64,
@@ -133,10 +142,10 @@ impl PyGenerator {
         unsigned: bool,
         device: Option<DeviceLike>,
     ) -> PyResult<PyTensor> {
-        let (place, from) = (Place::new(device, None), &mut self.0);
+        let place = Place::new(device, None);
         let made = run(py, move || {
             let (device, _) = place.open()?;
-            let drawn = from.integers(shape.0.iter().product(), low, high);
+            let drawn = self.stream().integers(shape.0.iter().product(), low, high);
             match unsigned {
                 true => {
                     Tensor::from_u32(&device, shape.0, &drawn.iter().map(|v| *v as u32).collect::<Vec<_>>())
@@ -151,7 +160,7 @@ impl PyGenerator {
     /// Draws normally distributed numbers.
     #[pyo3(signature = (shape, mean=0.0, std=1.0, dtype=None, device=None))]
     fn normal(
-        &mut self,
+        &self,
         py: Python<'_>,
         shape: Sizes,
         mean: f32,
@@ -159,15 +168,16 @@ impl PyGenerator {
         dtype: Option<DTypeLike>,
         device: Option<DeviceLike>,
     ) -> PyResult<PyTensor> {
-        let (place, from) = (Place::new(device, dtype), &mut self.0);
+        let place = Place::new(device, dtype);
         let made = run(py, move || {
             let (device, dtype) = place.open()?;
-            Tensor::normal(&device, shape.0, mean, std, dtype, from)
+            Tensor::normal(&device, shape.0, mean, std, dtype, &mut self.stream())
         });
         made.map(PyTensor::from)
     }
     fn __repr__(&self) -> String {
-        format!("Generator(seed={}, offset={})", self.0.seed, self.0.offset)
+        let stream = self.stream();
+        format!("Generator(seed={}, offset={})", stream.seed, stream.offset)
     }
 }
 

@@ -37,6 +37,11 @@ pub fn by_name(name: Option<&str>) -> Result<Device> {
     Ok(device)
 }
 
+/// Opens the device with this name once more, with its own queue and memory.
+pub fn opened_again(name: &str) -> Result<Device> {
+    Device::open(name, &settings())
+}
+
 /// Reads settings from the environment. If a driver's compiler may crash the calling process, another Python process builds kernels first.
 fn settings() -> Settings {
     let mut settings = Settings::from_env();
@@ -61,6 +66,9 @@ fn serve_builds(py: Python<'_>, device: String) -> PyResult<()> {
 
 /// Name, launches, seconds, bytes and floating-point operations of a kernel.
 type Times = (String, u64, f64, u64, u64);
+
+/// Name of a command, its start and end in nanoseconds, its bytes and floating-point operations.
+type Span = (String, u64, u64, u64, u64);
 
 /// Opens a simulated device that reports findings about a launch as errors.
 fn checked(name: &str, check: &str) -> Result<Device> {
@@ -136,6 +144,20 @@ impl PyDevice {
     fn _stop_profile(&self, py: Python<'_>) -> PyResult<Vec<Times>> {
         let times = run(py, || self.0.stop_profile())?;
         Ok(times.into_iter().map(|t| (t.name, t.count, t.seconds, t.bytes, t.flops)).collect())
+    }
+    /// Starts recording the time of each launch and transfer.
+    fn _start_timeline(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || self.0.start_timeline())
+    }
+    /// Returns the launches and transfers since the start, in two lists in the order they were enqueued. Waits for the device.
+    fn _stop_timeline(&self, py: Python<'_>) -> PyResult<(Vec<Span>, Vec<Span>)> {
+        let timeline = run(py, || self.0.stop_timeline())?;
+        let launches = timeline.launches.into_iter();
+        let launches =
+            launches.map(|l| (l.name.to_owned(), l.start_ns, l.end_ns, l.bytes, l.flops)).collect();
+        let transfers = timeline.transfers.into_iter();
+        let named = |kind| format!("{kind:?}").to_lowercase();
+        Ok((launches, transfers.map(|t| (named(t.kind), t.start_ns, t.end_ns, t.bytes, 0)).collect()))
     }
     /// Returns cached memory that no tensor uses to the driver.
     fn release_cached_memory(&self) {

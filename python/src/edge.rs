@@ -4,6 +4,7 @@
 //! re-raises an exception of a Python function that netcl called. Waiting for the device happens on a separate thread, so that Ctrl-C is
 //! handled.
 
+use netcl::device::Stream;
 use netcl::prelude::{Error, ErrorKind, Result, no_grad};
 use netcl::tensor::Lazy;
 use pyo3::exceptions::PyRuntimeError;
@@ -114,6 +115,8 @@ pub fn wait<T: Send + 'static>(
     let waiter = run(py, move || {
         // Operations pending in a lazy scope of this thread must be computed by this thread.
         Lazy::settle()?;
+        // The other thread is not inside this thread's streams, and would not wait for them.
+        Stream::wait_for_entered()?;
         let waiter = waiter()?;
         let sent = waiter.send(Box::new(move || drop(sender.send(guarded(work)))));
         sent.map_err(|_| Error::internal("a waiting thread has ended"))?;

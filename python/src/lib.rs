@@ -30,12 +30,17 @@ mod llm;
 mod machine;
 mod memory;
 mod names;
+mod observation;
+mod observed;
 mod operators;
 mod opgraph;
 mod optim;
+mod ranks;
 mod scope;
+mod stream;
 mod tensor;
 mod trainer;
+mod trainer_ranks;
 
 /// Adds all classes and functions to the module.
 #[pymodule]
@@ -56,6 +61,9 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<optim::PyUpdate>()?;
     decoder::add(m)?;
     trainer::add(m)?;
+    observed::add(m)?;
+    ranks::add(m)?;
+    stream::add(m)?;
     scope::add(m)?;
     memory::add(m)?;
     lazy::add(m)?;

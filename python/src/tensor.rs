@@ -6,14 +6,16 @@
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
 use crate::edge::{run, wait};
+use crate::observation::refuse_read;
 use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::join::cat;
 use netcl::tensor::tape::accumulate_in_place;
 use pyo3::PyTypeInfo;
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyModule, PyTuple};
 
 /// An array on a device, with its position on the tape.
 #[pyclass(name = "Tensor", module = "netcl", subclass, weakref)]
@@ -87,10 +89,30 @@ fn copy(x: &Tensor) -> Result<Tensor> {
 
 #[pymethods]
 impl PyTensor {
-    /// Returns a tensor that shares everything with `tensor`. Derived Python classes start with it.
+    /// `Tensor(device, shape, dtype, data=None, requires_grad=False)` creates a tensor on a device: zeros, or a copy of host data.
+    /// `Tensor(tensor)` returns a tensor that shares everything with `tensor`. Derived Python classes start with it.
     #[new]
-    fn new(tensor: &Self) -> Self {
-        Self { inner: tensor.inner.clone() }
+    #[pyo3(signature = (device=None, shape=None, dtype=None, data=None, requires_grad=false))]
+    fn new<'py>(
+        py: Python<'py>,
+        device: Option<Bound<'py, PyAny>>,
+        shape: Option<Bound<'py, PyAny>>,
+        dtype: Option<Bound<'py, PyAny>>,
+        data: Option<Bound<'py, PyAny>>,
+        requires_grad: bool,
+    ) -> PyResult<Self> {
+        if let (Some(Ok(tensor)), None) = (device.as_ref().map(|given| given.cast::<Self>()), &shape) {
+            return Ok(Self { inner: tensor.borrow().inner.clone() });
+        }
+        let module = PyModule::import(py, "netcl._create")?;
+        let made = module.getattr("constructed")?.call1((device, shape, dtype, data))?;
+        let inner = made.cast::<Self>()?.borrow().inner.clone();
+        Ok(Self { inner: if requires_grad { inner.parameter("") } else { inner } })
+    }
+    /// Number and size in bytes of the device buffer that the tensor is in. Views have the number of their buffer.
+    fn _buffer(&self) -> (u64, usize) {
+        let buffer = self.inner.storage().whole();
+        (buffer.number(), buffer.bytes())
     }
     /// Classes that get their results define this.
     #[classattr]
@@ -176,10 +198,20 @@ impl PyTensor {
         self.inner.retain_grad();
     }
     /// Computes the gradients of this tensor for all leaves that it depends on, and adds them to the leaves' gradients. `gradient` is the
-    /// gradient of this tensor. It is required for more than one element.
-    #[pyo3(signature = (gradient=None))]
-    fn backward(&self, py: Python<'_>, gradient: Option<PyRef<'_, Self>>) -> PyResult<()> {
-        let (y, dy) = (self.inner.clone(), gradient.map(|dy| dy.inner.clone()));
+    /// gradient of this tensor, also under the name `grad`. It is required for more than one element.
+    #[pyo3(signature = (gradient=None, *, grad=None))]
+    fn backward(
+        &self,
+        py: Python<'_>,
+        gradient: Option<PyRef<'_, Self>>,
+        grad: Option<PyRef<'_, Self>>,
+    ) -> PyResult<()> {
+        if gradient.is_some() && grad.is_some() {
+            return Err(PyTypeError::new_err(
+                "backward: gradient and grad are both given, expected one of them",
+            ));
+        }
+        let (y, dy) = (self.inner.clone(), gradient.or(grad).map(|dy| dy.inner.clone()));
         run(py, move || dy.map_or_else(|| y.backward(), |dy| y.backward_with(&dy)))
     }
     /// Like `backward`, but existing gradients are added to in their memory, so that views of them see the sums.
@@ -222,11 +254,13 @@ impl PyTensor {
     /// Returns the elements' bytes in order, little endian. Waits for the device.
     fn _bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let x = self.inner.clone();
+        run(py, refuse_read)?;
         Ok(PyBytes::new(py, &wait(py, move || x.to_bytes())?))
     }
     /// Returns the element of a tensor with one element. Waits for the device.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let x = self.inner.clone();
+        run(py, refuse_read)?;
         let word = wait(py, move || match x.dtype().is_float() {
             true => x.item().map(f64::from),
             false if x.count() == 1 => {

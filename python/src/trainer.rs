@@ -3,16 +3,17 @@
 //! A run is the `Trainer` of netcl-train with an observer that calls Python. Parameters of `nn.Decoder` are the leaves of the decoder
 //! itself.
 
-use crate::device::by_name;
 use crate::edge::{keep_exception, raised, run};
 use crate::files::{Stored, stored};
+use crate::ranks::PyGroup;
 use crate::tensor::PyTensor;
+use crate::trainer_ranks::{self, Beginning};
 use netcl::model::checkpoint::TensorToWrite;
-use netcl::prelude::{Device, Error, Result};
+use netcl::prelude::{Error, Result};
 use netcl::train::config::{Overlay, TrainConfig};
 use netcl::train::data::DataProgress;
 use netcl::train::evaluate::Score;
-use netcl::train::run::{RunFolder, StepMetrics};
+use netcl::train::run::StepMetrics;
 use netcl::train::{Observer, Outcome, RunInfo, Trainer};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -25,8 +26,8 @@ type State = (u64, bool, Option<(f64, u64)>, f64);
 /// A training run.
 #[pyclass(name = "Training", module = "netcl", frozen)]
 pub struct PyTraining {
-    /// `None` after closing.
-    trainer: Mutex<Option<Trainer>>,
+    /// The ranks of this process, the reporting one first; none after closing.
+    ranks: Mutex<Vec<Trainer>>,
     folder: PathBuf,
 }
 
@@ -40,19 +41,6 @@ fn overlay(settings: &str) -> Result<Overlay> {
 
 fn as_json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
-}
-
-/// Resolves the settings of a run: given settings override the file, which overrides the preset.
-fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device)> {
-    let mut config = TrainConfig::resolve(file, given)?;
-    let device = by_name(Some(&config.device))?;
-    if device.capabilities().simulated {
-        config = TrainConfig::resolve_on(file, given, true)?;
-    }
-    if config.data.is_empty() {
-        return Err(Error::format("a run needs data: set `data` to files, folders or patterns"));
-    }
-    Ok((config, device))
 }
 
 /// Reports the events of a run to Python. `tell` is called with the event's name and its values as JSON. If it returns true, the run ends.
@@ -121,33 +109,45 @@ impl Observer for EventReporter {
 }
 
 impl PyTraining {
-    /// Calls `work` with the trainer, unless the trainer is busy.
+    /// Calls `work` with the trainer of the first rank, unless the trainer is busy.
     fn with<T>(&self, work: impl FnOnce(&mut Trainer) -> Result<T>) -> Result<T> {
-        let mut place = match self.trainer.try_lock() {
+        self.with_all(|ranks| work(ranks.first_mut().ok_or_else(|| Error::format("the trainer is closed"))?))
+    }
+    /// Calls `work` with the trainers of all ranks.
+    fn with_all<T>(&self, work: impl FnOnce(&mut Vec<Trainer>) -> Result<T>) -> Result<T> {
+        let mut place = match self.ranks.try_lock() {
             Ok(place) => place,
             Err(TryLockError::Poisoned(place)) => place.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::format("the trainer is busy; its events report the progress"));
             }
         };
-        work(place.as_mut().ok_or_else(|| Error::format("the trainer is closed"))?)
+        if place.is_empty() {
+            return Err(Error::format("the trainer is closed"));
+        }
+        work(&mut place)
     }
 }
 
 #[pymethods]
 impl PyTraining {
-    /// Starts a run in the folder `out`, or in `runs/<preset>-<n>`. With `resume`, continues the run in `out`.
+    /// Starts a run in the folder `out`, or in `runs/<preset>-<n>`. With `resume`, continues the run in `out`. With several devices, each is a rank in
+    /// a thread; the shares divide the batch. With `group`, this process is one of its ranks.
     #[new]
-    #[pyo3(signature = (settings, file=None, out=None, resume=false))]
+    #[pyo3(signature = (settings, file=None, out=None, resume=false, devices=(Vec::new(), None), group=None))]
     fn new(
         py: Python<'_>,
         settings: &str,
         file: Option<PathBuf>,
         out: Option<PathBuf>,
         resume: bool,
+        devices: (Vec<String>, Option<String>),
+        group: Option<&PyGroup>,
     ) -> PyResult<Self> {
         let given = overlay(settings).map_err(|e| raised(py, &e))?;
-        let trainer = run(py, || {
+        let (devices, shares) = devices;
+        let group = group.map(|group| group.get(py)).transpose()?;
+        let ranks = run(py, || {
             let mut exception = None;
             let mut watch = |_: &DataProgress| match Python::attach(|py| py.check_signals()) {
                 Ok(()) => true,
@@ -156,35 +156,18 @@ impl PyTraining {
                     false
                 }
             };
-            let made = match (&out, resume) {
-                (Some(out), true) => {
-                    let kept = out.join("config.toml");
-                    if !kept.exists() {
-                        return Err(Error::format(format!(
-                            "{} is not a run folder: config.toml is missing",
-                            out.display()
-                        )));
-                    }
-                    let (config, device) = resolved(&given, Some(&kept))?;
-                    Trainer::resume_watched(&device, config, out, &mut watch)
-                }
-                (None, true) => Err(Error::format("resuming a run needs its folder")),
-                (out, false) => {
-                    let (config, device) = resolved(&given, file.as_deref())?;
-                    let claim = match out {
-                        Some(out) => RunFolder::claim(out)?,
-                        None => RunFolder::claim_fresh(Path::new("runs"), &config.preset)?,
-                    };
-                    Trainer::create_in(&device, config, claim, &mut watch)
-                }
+            let begun = Beginning { given: &given, file: file.as_deref(), out: out.as_deref(), resume };
+            let made = match trainer_ranks::groups(&devices, group) {
+                groups if groups.is_empty() => begun.alone(&mut watch).map(|trainer| vec![trainer]),
+                groups => begun.together((groups, &devices), shares.as_deref(), &mut watch),
             };
             match exception {
                 Some(e) => Err(Python::attach(|py| keep_exception(py, e))),
                 None => made,
             }
         })?;
-        let folder = trainer.folder().to_owned();
-        Ok(Self { trainer: Mutex::new(Some(trainer)), folder })
+        let folder = ranks.first().map(|trainer| trainer.folder().to_owned()).unwrap_or_default();
+        Ok(Self { ranks: Mutex::new(ranks), folder })
     }
     /// Trains until all steps are complete (`finished`) or `tell` requests the end (`stopped`). Ctrl-C ends the run after the current step,
     /// with a checkpoint.
@@ -192,11 +175,14 @@ impl PyTraining {
     fn run(&self, py: Python<'_>, tell: Option<Py<PyAny>>, detect_anomaly: bool) -> PyResult<&'static str> {
         let mut reporter = EventReporter { tell, stop: false, exception: None };
         let outcome = run(py, || {
-            self.with(|trainer| {
+            self.with_all(|ranks| {
                 if detect_anomaly {
-                    trainer.detect_anomaly(true);
+                    ranks.iter_mut().for_each(|trainer| trainer.detect_anomaly(true));
                 }
-                trainer.run(&mut reporter)
+                match ranks.as_mut_slice() {
+                    [trainer] => trainer.run(&mut reporter),
+                    _ => trainer_ranks::run(ranks, &mut reporter),
+                }
             })
         });
         if let Some(exception) = reporter.exception {
@@ -210,9 +196,9 @@ impl PyTraining {
     /// Frees the model and releases the run folder.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || {
-            let place = self.trainer.try_lock();
+            let place = self.ranks.try_lock();
             let mut place = place.map_err(|_| Error::format("the trainer is busy and cannot be closed"))?;
-            drop(place.take());
+            place.clear();
             Ok(())
         })
     }
@@ -235,14 +221,26 @@ impl PyTraining {
     }
     /// Returns the model's parameters by name. They share memory with the run.
     fn parameters(&self, py: Python<'_>) -> PyResult<Vec<(String, PyTensor)>> {
-        let list = run(py, || self.with(|trainer| Ok(trainer.model().params().list().to_vec())))?;
+        let list = run(py, || {
+            self.with_all(|ranks| {
+                let stages = trainer_ranks::stages(ranks)?.iter();
+                let all = stages.flat_map(|trainer| trainer.model().params().list().to_vec());
+                Ok(trainer_ranks::once(all, |t| t.name().unwrap_or_default().to_owned()))
+            })
+        })?;
         Ok(list.into_iter().map(|t| (t.name().unwrap_or_default().to_owned(), t.detach().into())).collect())
     }
     /// Returns the model's weights under the names that its family's files use.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
         let tensors = run(py, || {
-            self.with(|trainer| {
-                trainer.model().state().iter().map(TensorToWrite::take).collect::<Result<Vec<_>>>()
+            self.with_all(|ranks| {
+                let mut all = Vec::new();
+                for trainer in trainer_ranks::stages(ranks)? {
+                    for tensor in trainer.model().state() {
+                        all.push(TensorToWrite::take(&tensor)?);
+                    }
+                }
+                Ok(trainer_ranks::once(all, |t| t.view().name.to_string()))
             })
         })?;
         Ok(tensors.iter().map(|t| stored(py, &t.view())).collect())

@@ -99,7 +99,10 @@ files!(
     test_seed_000_operations,
     test_seed_000_programs,
     test_seed_000_script,
+    test_seed_001,
+    test_seed_001_devices,
     test_seed_002,
+    test_seed_004,
     test_tensor,
     test_trainer,
 );

@@ -79,6 +79,7 @@ type Abort = unsafe extern "C" fn(Handle, c_int) -> c_int;
 struct Library {
     path: String,
     initialized: Ask,
+    query_thread: Option<Ask>,
     init_thread: InitThread,
     finalize: Finalize,
     abort: Abort,
@@ -159,6 +160,7 @@ impl Library {
             Ok(Self {
                 path: path.display().to_string(),
                 initialized: std::mem::transmute::<usize, Ask>(need("MPI_Initialized")?),
+                query_thread: find("MPI_Query_thread").map(|f| std::mem::transmute::<usize, Ask>(f)),
                 init_thread: std::mem::transmute::<usize, InitThread>(need("MPI_Init_thread")?),
                 finalize: std::mem::transmute::<usize, Finalize>(need("MPI_Finalize")?),
                 abort: std::mem::transmute::<usize, Abort>(need("MPI_Abort")?),
@@ -179,6 +181,13 @@ impl Library {
                 serialized,
             })
         }
+    }
+
+    fn is_initialized(&self) -> Result<bool> {
+        let mut before = 0;
+        // SAFETY: MPI_Initialized may be called at any time; the pointer is valid.
+        self.check("MPI_Initialized", unsafe { (self.initialized)(&raw mut before) })?;
+        Ok(before != 0)
     }
 
     /// Returns the error of a call that returned `code`.
@@ -262,6 +271,8 @@ pub struct Mpi {
     /// Serializes calls: the library is asked for `MPI_THREAD_SERIALIZED`. The lock is not held while waiting for a message.
     calls: Mutex<()>,
     closed: AtomicBool,
+    /// Whether this group initialized MPI, and so ends it.
+    owner: bool,
 }
 
 impl Mpi {
@@ -271,19 +282,47 @@ impl Mpi {
     /// `Device` if the library is missing or was initialized before. Also if it belongs to another launcher, which shows as a world of one process.
     pub fn join(launcher: Option<&Launcher>, library: Option<&Path>, patience: Duration) -> Result<Group> {
         let library = Library::open(&candidates(launcher, library))?;
-        let (mut before, mut level) = (0, 0);
-        // SAFETY: MPI_Initialized may be called at any time; the pointers are valid.
-        library.check("MPI_Initialized", unsafe { (library.initialized)(&raw mut before) })?;
-        if before != 0 {
+        let mut level = 0;
+        if library.is_initialized()? {
             return Err(Error::device("MPI was already initialized in this process"));
         }
         let none = std::ptr::null_mut();
         // SAFETY: called once, before every other function; the standard allows null for argc and argv.
         let code = unsafe { (library.init_thread)(none, none.cast(), library.serialized, &raw mut level) };
         library.check("MPI_Init_thread", code)?;
+        Self::world(library, level, launcher, (patience, true))
+    }
+
+    /// Joins all processes of the launcher through the MPI that another library of this process has initialized, such as mpi4py. That library ends
+    /// MPI, after the group's last message.
+    ///
+    /// # Errors
+    /// Errors of [`Mpi::join`]; `Device` if MPI was not initialized.
+    pub fn attach(launcher: Option<&Launcher>, library: Option<&Path>, patience: Duration) -> Result<Group> {
+        let library = Library::open(&candidates(launcher, library))?;
+        let query = library.query_thread.filter(|_| library.is_initialized().unwrap_or(false));
+        let query = query.ok_or_else(|| {
+            Error::device(format!(
+                "{} was not initialized in this process; NETCL_MPI_LIBRARY names the library that was",
+                library.path
+            ))
+        })?;
+        let mut level = 0;
+        // SAFETY: MPI is initialized; the pointer is valid.
+        library.check("MPI_Query_thread", unsafe { query(&raw mut level) })?;
+        Self::world(library, level, launcher, (patience, false))
+    }
+
+    /// Returns the group of all processes. `owner` says whether the group ends MPI.
+    fn world(
+        library: Library,
+        level: c_int,
+        launcher: Option<&Launcher>,
+        (patience, owner): (Duration, bool),
+    ) -> Result<Group> {
         if level < library.serialized {
             return Err(Error::device(format!(
-                "{} ({}) cannot be called from several threads: it was built without MPI_THREAD_SERIALIZED",
+                "{} ({}) cannot be called from several threads: it was built or initialized without MPI_THREAD_SERIALIZED",
                 library.path,
                 library.version()
             )));
@@ -312,7 +351,16 @@ impl Mpi {
             )));
         }
         let (closed, watch) = (AtomicBool::new(false), Watch::new(patience));
-        Ok(Group::new(Arc::new(Self { library, comm, rank, size, watch, calls: Mutex::new(()), closed })))
+        Ok(Group::new(Arc::new(Self {
+            library,
+            comm,
+            rank,
+            size,
+            watch,
+            calls: Mutex::new(()),
+            closed,
+            owner,
+        })))
     }
 
     /// Returns path and version of the library that would be loaded, without initializing it.
@@ -500,6 +548,9 @@ impl Transport for Mpi {
     fn close(&self) -> Result<()> {
         let _one = self.call();
         if self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        if !self.owner {
             return Ok(());
         }
         // SAFETY: all messages of this rank are complete, since `exchange` waits for them.

@@ -117,18 +117,57 @@ impl Stream {
                 WITHIN.with_borrow_mut(|within| within.pop());
             }
         }
+        self.enter()?;
+        let _leave = Leave;
+        let out = f()?;
+        deferred::all()?;
+        Ok(out)
+    }
+
+    /// Directs this thread's commands on this device into the stream until [`Stream::leave`]. [`Stream::run`] is safer where a closure fits: it
+    /// also leaves after an error.
+    ///
+    /// # Errors
+    /// `Unsupported` while a step is recorded on this thread, because its commands belong to the recording; errors of deferred commands.
+    pub fn enter(&self) -> Result<()> {
         if self.device.is_recording() {
             return Err(Error::unsupported(
                 "stream: commands of a recorded step go into its recording; use the stream before or after it",
             ));
         }
-        // Commands deferred before this belong to the outer queue, and commands that `f` defers belong to this one.
+        // Commands deferred before this belong to the outer queue, and commands that follow belong to this one.
         deferred::all()?;
         WITHIN.with_borrow_mut(|within| within.push((self.device.clone(), Arc::clone(&self.queue))));
-        let _leave = Leave;
-        let out = f()?;
-        deferred::all()?;
-        Ok(out)
+        Ok(())
+    }
+
+    /// Ends the effect of [`Stream::enter`].
+    ///
+    /// # Errors
+    /// `Unsupported` if this thread entered another stream since then, or did not enter this one; errors of deferred commands.
+    pub fn leave(&self) -> Result<()> {
+        let settled = deferred::all();
+        let left = WITHIN.with_borrow_mut(|within| match within.last() {
+            Some((_, queue)) if Arc::ptr_eq(queue, &self.queue) => within.pop(),
+            _ => None,
+        });
+        left.ok_or_else(|| {
+            Error::unsupported(
+                "stream: leave streams in reverse order of entering, in the thread that entered them",
+            )
+        })?;
+        settled
+    }
+
+    /// Waits on the host for all streams that this thread is inside. Their memory stays with them.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn wait_for_entered() -> Result<()> {
+        let within: Vec<(Device, QueueKind)> = WITHIN.with_borrow(|within| {
+            within.iter().map(|(device, queue)| (device.clone(), queue.kind)).collect()
+        });
+        within.iter().try_for_each(|(device, kind)| device.driver().finish(*kind))
     }
 
     /// Returns an event after everything in the stream so far.

@@ -198,7 +198,7 @@ impl LoadedModel {
     /// Returns its tokenizer.
     ///
     /// # Errors
-    /// `Format` if its files have none.
+    /// `Format` if the model's files do not include a tokenizer.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
@@ -223,7 +223,7 @@ impl LoadedModel {
     /// Returns its chat template.
     ///
     /// # Errors
-    /// `Format` if its files have none.
+    /// `Format` if the model's files do not include a chat template.
     pub fn template(&self) -> Result<&Template> {
         self.templates.get(None, false).map_err(|e| e.context(self.path.display()))
     }

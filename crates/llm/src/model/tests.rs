@@ -43,7 +43,7 @@ fn retyped(from: &Path, to: &Path, dtype: FileDtype, format: &'static Format) {
         json.as_object_mut().unwrap().remove("no_rope_layers");
     }
     if json["model_type"] == "gpt_neox" || json["model_type"] == "starcoder2" {
-        // Nor is there a key for the activation.
+        // GGUF files do not have a key for the activation either.
         json["hidden_act"] =
             if json["model_type"] == "gpt_neox" { "gelu" } else { "gelu_pytorch_tanh" }.into();
     }

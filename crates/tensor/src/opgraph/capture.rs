@@ -24,10 +24,10 @@ pub(super) struct Captured {
 
 /// Identifies memory and the view of it.
 #[derive(PartialEq, Eq, Hash)]
-struct Key(u64, usize, Vec<usize>, Vec<usize>, usize, DType);
+pub(super) struct ViewKey(u64, usize, Vec<usize>, Vec<usize>, usize, DType);
 
-impl Key {
-    fn of(t: &Tensor) -> Self {
+impl ViewKey {
+    pub fn of(t: &Tensor) -> Self {
         let Layout { shape, strides, offset } = t.layout();
         // Strides of axes with at most one element are irrelevant.
         let told = |(size, stride): (&usize, &usize)| if *size > 1 { *stride } else { 0 };
@@ -100,7 +100,7 @@ fn check_commands(recording: &Recording, called: &[Called], inputs: usize) -> Re
 }
 
 struct Noting {
-    values: HashMap<Key, Value>,
+    values: HashMap<ViewKey, Value>,
     /// Buffers with data derived from the inputs.
     depend: HashSet<u64>,
     weights: Vec<Tensor>,
@@ -109,7 +109,7 @@ struct Noting {
 
 impl Noting {
     fn new(xs: &[Tensor]) -> Self {
-        let values = xs.iter().enumerate().map(|(i, x)| (Key::of(x), Value::Input(i))).collect();
+        let values = xs.iter().enumerate().map(|(i, x)| (ViewKey::of(x), Value::Input(i))).collect();
         let depend = xs.iter().map(|x| x.storage().number()).collect();
         Self { values, depend, weights: Vec::new(), nodes: Vec::new() }
     }
@@ -118,7 +118,7 @@ impl Noting {
     fn check_versions(&self, called: &[Called]) -> Result<()> {
         let mut all = called.iter().flat_map(|called| &called.versions);
         let Some((t, _)) = all.find(|(t, version)| version.is_stale_in(t.storage())) else { return Ok(()) };
-        let what = match (self.values.get(&Key::of(t)), t.name()) {
+        let what = match (self.values.get(&ViewKey::of(t)), t.name()) {
             (_, Some(name)) => name.to_owned(),
             (Some(Value::Input(i)), _) => format!("input {i}"),
             (Some(Value::Made(at, _)), _) => format!("the result of {}", self.nodes[*at].0.op),
@@ -131,7 +131,7 @@ impl Noting {
     }
 
     fn given(&mut self, called: &Called, x: &Tensor) -> Result<Value> {
-        if let Some(value) = self.values.get(&Key::of(x)) {
+        if let Some(value) = self.values.get(&ViewKey::of(x)) {
             return Ok(*value);
         }
         if self.depend.contains(&x.storage().number()) {
@@ -143,7 +143,7 @@ impl Noting {
             )));
         }
         let value = Value::Weight(self.weights.len());
-        self.values.insert(Key::of(x), value);
+        self.values.insert(ViewKey::of(x), value);
         self.weights.push(x.clone());
         Ok(value)
     }
@@ -158,7 +158,7 @@ impl Noting {
         let taken = by_name(called)?;
         let mut results = Vec::with_capacity(taken.len());
         for (i, (y, of)) in called.results.iter().zip(taken).enumerate() {
-            self.values.insert(Key::of(y), Value::Made(at, i));
+            self.values.insert(ViewKey::of(y), Value::Made(at, i));
             if depends {
                 self.depend.insert(y.storage().number());
             }
@@ -186,7 +186,7 @@ impl Noting {
         xs: &[Tensor],
         outputs: &[Tensor],
     ) -> Result<Captured> {
-        let ends = outputs.iter().enumerate().map(|(i, y)| match self.values.get(&Key::of(y)) {
+        let ends = outputs.iter().enumerate().map(|(i, y)| match self.values.get(&ViewKey::of(y)) {
             Some(value) => Ok(*value),
             None => Err(Error::unsupported(format!(
                 "result {i} of the function, {y:?}, does not come from an operation that can be called by name"
@@ -275,7 +275,7 @@ fn named_weights(weights: &[&Tensor]) -> Vec<WeightInfo> {
 }
 
 /// Calls the operation by its name. Returns, for each result of the operation, the index of the call's result.
-fn by_name(called: &Called) -> Result<Vec<usize>> {
+pub(super) fn by_name(called: &Called) -> Result<Vec<usize>> {
     let name = called.name;
     let inputs: Vec<Option<&Tensor>> = called.inputs.iter().map(Option::as_ref).collect();
     let again = no_grad(|| find(name)?.invoke(&inputs, &called.attributes))
@@ -305,7 +305,7 @@ fn same(y: &Tensor, other: &Tensor) -> Result<bool> {
     if (y.shape(), y.dtype()) != (other.shape(), other.dtype()) {
         return Ok(false);
     }
-    Ok(Key::of(y) == Key::of(other) || y.to_bytes()? == other.to_bytes()?)
+    Ok(ViewKey::of(y) == ViewKey::of(other) || y.to_bytes()? == other.to_bytes()?)
 }
 
 /// Returns the current layer, or the common prefix of the parameters' names.

@@ -6,6 +6,7 @@ use super::call::Attributes;
 use crate::{Result, Tensor, tape};
 use netcl_device::version::Version;
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A recorded call of an operation.
@@ -52,6 +53,23 @@ pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Vec<Called>) {
     let _restore = Restore(STATE.replace(Some(State::default())));
     let out = f();
     (out, STATE.take().unwrap_or_default().called)
+}
+
+/// An observation from [`Session::start`] on, for callers without a function. It ends when it is dropped.
+pub(crate) struct Session {
+    _restore: Restore,
+    /// The observation belongs to its thread.
+    _one_thread: PhantomData<*const ()>,
+}
+
+impl Session {
+    pub fn start() -> Self {
+        Self { _restore: Restore(STATE.replace(Some(State::default()))), _one_thread: PhantomData }
+    }
+    /// Returns the calls since the start.
+    pub fn stop(self) -> Vec<Called> {
+        STATE.take().unwrap_or_default().called
+    }
 }
 
 /// Returns whether this thread is observed. Operations are not deferred in this case.

@@ -1,20 +1,25 @@
-"""The names of a plan for a framework over PyOpenCL: ``autograd.tensor`` and ``Tape``, ``ops``, layers, ``BufferPool``, ``Graph`` and
-``GraphExecutor``, ``EventTimer``.
+"""The names of a plan for a framework over PyOpenCL: ``Tensor``, ``autograd.tensor`` and ``Tape``, ``ops``, layers, optimizers, ``BufferPool``,
+``graph`` and ``executor``, ``Graph`` and ``GraphExecutor``, ``distributed``, ``EventTimer``.
 
-Differences: netcl's tape is implicit, so a ``Tape`` only starts the backward. Queues belong to the device. netcl chooses and fuses kernels.
-``distributed`` does not exist, because netcl does not have collectives yet.
+netcl's tape is implicit, so a ``Tape`` only starts the backward. ``Tensor`` is ``netcl.Tensor``. A queue argument is a device or its name. netcl
+chooses and fuses kernels.
 """
 
-from typing import Any
-
+from ... import distributed
+from ..._netcl import Device, Tensor, default_device, devices
+from ..._pool import PoolHandle
 from ...utils.progress import ProgressBar
 from . import autograd, ops
-from .graph import Graph, GraphExecutor, TensorRef, load_graph, save_graph
+from .autograd import Tape, tensor
+from .capture import executor, graph
+from .files import load, save
+from .graphs import Graph, GraphExecutor, TensorRef, load_graph, save_graph
 from .layers import (
-    SGD,
-    Adam,
+    AvgPool2d,
+    BatchNorm,
     Conv2d,
     Dropout,
+    Flatten,
     LeakyReLU,
     Linear,
     MaxPool2d,
@@ -24,21 +29,16 @@ from .layers import (
     Tanh,
     cross_entropy,
     kaiming_uniform,
-    load,
+    max_pool2d,
     mse_loss,
-    save,
     xavier_uniform,
 )
-from .memory import BufferPool, EventTimer, Tensor
-
-
-def __getattr__(name: str) -> Any:
-    if name == "distributed":
-        raise AttributeError("netcl.compat.plan.distributed: netcl does not have collectives yet; train on one device, or split a model's layers between devices with netcl.LLM")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+from .memory import BufferPool, Event, EventTimer, from_host, to_host
+from .optim import SGD, Adam, Optimizer
 
 __all__ = [
-    "Adam", "BufferPool", "Conv2d", "Dropout", "EventTimer", "Graph", "GraphExecutor", "LeakyReLU", "Linear", "MaxPool2d", "ProgressBar", "ReLU", "SGD", "Sequential", "Sigmoid",
-    "Tanh", "Tensor", "TensorRef", "autograd", "cross_entropy", "kaiming_uniform", "load", "load_graph", "mse_loss", "ops", "save", "save_graph", "xavier_uniform",
+    "Adam", "AvgPool2d", "BatchNorm", "BufferPool", "Conv2d", "Device", "Dropout", "Event", "EventTimer", "Flatten", "Graph", "GraphExecutor", "LeakyReLU", "Linear",
+    "MaxPool2d", "Optimizer", "PoolHandle", "ProgressBar", "ReLU", "SGD", "Sequential", "Sigmoid", "Tanh", "Tape", "Tensor", "TensorRef", "autograd", "cross_entropy",
+    "default_device", "devices", "distributed", "executor", "from_host", "graph", "kaiming_uniform", "load", "load_graph", "max_pool2d", "mse_loss", "ops", "save", "save_graph", "tensor", "to_host",
+    "xavier_uniform",
 ]  # fmt: skip

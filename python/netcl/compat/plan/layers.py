@@ -1,22 +1,27 @@
-"""Layers, initial values, losses, optimizers and files."""
+"""Layers, initial values and losses."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from ... import nn
 from ... import ops as _ops
-from ..._create import default_generator
-from ..._files import load as _load
-from ..._files import save as _save
+from ..._create import default_generator, ones, zeros
 from ..._netcl import Tensor as _Tensor
 from ...autograd import no_grad
-from ...errors import FormatError, IoError
-from ...nn import Dropout, Linear, Parameter, ReLU, Sigmoid, Tanh
-from ...optim import SGD, Adam
+from ...errors import ShapeError
+from ...nn import Parameter
+from .ops import max_pool2d
+
+Sizes = Union[int, Sequence[int]]
+
+
+def _pair(given: Sizes) -> Tuple[int, int]:
+    both = (given, given) if isinstance(given, int) else tuple(given)
+    if len(both) != 2:
+        raise ShapeError(f"got {len(both)} sizes, expected one number or two")
+    return both[0], both[1]
 
 
 def _fans(tensor: _Tensor) -> Tuple[int, int]:
@@ -43,7 +48,38 @@ def kaiming_uniform(tensor: _Tensor) -> _Tensor:
     return _uniform(tensor, math.sqrt(6 / _fans(tensor)[0]))
 
 
-class LeakyReLU(nn.Module):
+class _Taped:
+    """A layer whose call accepts a tape and ignores it: netcl's tape is implicit."""
+
+    def __call__(self, x: Any, tape: Any = None) -> Any:
+        return super().__call__(x)  # type: ignore[misc]
+
+
+class Linear(_Taped, nn.Linear):
+    """Computes ``x weightᵀ + bias`` with x (.., in)."""
+
+
+class ReLU(_Taped, nn.ReLU):
+    """``max(x, 0)``."""
+
+
+class Sigmoid(_Taped, nn.Sigmoid):
+    """``1 / (1 + e^-x)``."""
+
+
+class Tanh(_Taped, nn.Tanh):
+    """Hyperbolic tangent."""
+
+
+class Dropout(_Taped, nn.Dropout):
+    """Drops elements with probability ``p`` in training."""
+
+
+class Flatten(_Taped, nn.Flatten):
+    """Merges the axes after the first into one."""
+
+
+class LeakyReLU(_Taped, nn.Module):
     """``x`` if x is positive, ``slope x`` otherwise."""
 
     def __init__(self, slope: float = 0.01) -> None:
@@ -55,38 +91,88 @@ class LeakyReLU(nn.Module):
         return _ops.leaky_relu(x, self.slope)
 
 
-class Conv2d(nn.Module):
-    """2D convolution: x (B, C, H, W) → (B, O, H', W')."""
+class Conv2d(_Taped, nn.Module):
+    """2D convolution: x (B, C, H, W) → (B, O, H', W'). Sizes are one number or one per axis. ``groups`` equal to the channels is a depthwise one."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, padding: int = 0, bias: bool = True) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        bias: bool = True,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> None:
         super().__init__()
+        if in_channels % groups or out_channels % groups:
+            raise ShapeError(f"Conv2d: {in_channels} and {out_channels} channels are not divisible by {groups} groups")
         self.in_channels, self.out_channels, self.kernel_size, self.stride, self.padding = in_channels, out_channels, kernel_size, stride, padding
-        bound = 1 / math.sqrt(in_channels * kernel_size**2)
-        self.weight = Parameter(default_generator.uniform((out_channels, in_channels, kernel_size, kernel_size), -bound, bound))
+        self.groups, self.dilation = groups, dilation
+        window = _pair(kernel_size)
+        bound = 1 / math.sqrt(in_channels // groups * math.prod(window))
+        self.weight = Parameter(default_generator.uniform((out_channels, in_channels // groups, *window), -bound, bound))
         self.bias = Parameter(default_generator.uniform((out_channels,), -bound, bound)) if bias else None
 
     def forward(self, x: _Tensor) -> _Tensor:
         """Computes the convolution."""
-        return _ops.conv2d(x, self.weight, self.bias, stride=(self.stride,), padding=(self.padding,))
+        sizes = {"stride": _pair(self.stride), "padding": _pair(self.padding), "dilation": _pair(self.dilation)}
+        return _ops.conv2d(x, self.weight, self.bias, groups=self.groups, **sizes)
 
 
-class MaxPool2d(nn.Module):
+class BatchNorm(_Taped, nn.Module):
+    """Batch normalization of channels: x (B, C, ..) (Ioffe and Szegedy 2015). Training uses the statistics of the batch and updates the running ones by
+    ``momentum``; evaluation uses the running statistics.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.weight, self.bias = Parameter(ones(num_features)), Parameter(zeros(num_features))
+        self.register_buffer("running_mean", zeros(num_features))
+        self.register_buffer("running_var", ones(num_features))
+
+    def forward(self, x: _Tensor) -> _Tensor:
+        """Returns the normalized channels."""
+        if not self.training:
+            return _ops.batch_norm_inference(x, self.weight, self.bias, self.running_mean, self.running_var, self.eps)
+        y, mean, variance = _ops.batch_norm(x, self.weight, self.bias, self.eps)
+        count = x.size // self.num_features
+        with no_grad():
+            keep, new = 1 - self.momentum, self.momentum
+            self.running_mean.copy_(self.running_mean * keep + mean.detach() * new)
+            # The running variance is that of the population, which the batch is a sample of.
+            self.running_var.copy_(self.running_var * keep + variance.detach() * (new * count / max(count - 1, 1)))
+        return y
+
+
+class MaxPool2d(_Taped, nn.Module):
     """Maximum of each window."""
 
-    def __init__(self, size: int = 2, stride: Optional[int] = None) -> None:
+    def __init__(self, size: Sizes = 2, stride: Optional[Sizes] = None) -> None:
         super().__init__()
         self.size, self.stride = size, size if stride is None else stride
 
     def forward(self, x: _Tensor) -> _Tensor:
         """Returns (B, C, H', W')."""
-        return _ops.max_pool2d(x, size=(self.size,), stride=(self.stride,))
+        return max_pool2d(x, self.size, self.stride)
 
 
-class Sequential(nn.Sequential):
-    """Layers in sequence. A tape argument is accepted and ignored."""
+class AvgPool2d(_Taped, nn.Module):
+    """Mean of each window."""
 
-    def __call__(self, x: Any, tape: Any = None) -> Any:
-        return super().__call__(x)
+    def __init__(self, size: Sizes = 2, stride: Optional[Sizes] = None) -> None:
+        super().__init__()
+        self.size, self.stride = size, size if stride is None else stride
+
+    def forward(self, x: _Tensor) -> _Tensor:
+        """Returns (B, C, H', W')."""
+        return _ops.avg_pool2d(x, size=_pair(self.size), stride=_pair(self.stride))
+
+
+class Sequential(_Taped, nn.Sequential):
+    """Layers in sequence."""
 
 
 def mse_loss(pred: _Tensor, target: _Tensor, tape: Any = None) -> _Tensor:
@@ -99,55 +185,7 @@ def cross_entropy(logits: _Tensor, targets: _Tensor, tape: Any = None) -> _Tenso
     return _ops.cross_entropy(logits, targets)
 
 
-VERSION = 1
-KINDS: Dict[str, Any] = {c.__name__: c for c in (Linear, Conv2d, MaxPool2d, ReLU, Sigmoid, Tanh, LeakyReLU, Dropout)}
-
-
-def _described(layer: Any) -> Dict[str, Any]:
-    kind = type(layer).__name__
-    if KINDS.get(kind) is not type(layer):
-        raise FormatError(f"save: cannot save a layer of type {kind}; supported are {', '.join(KINDS)}")
-    if isinstance(layer, Linear):
-        out, inner = layer.weight.shape
-        return {"kind": kind, "in_features": inner, "out_features": out, "bias": layer.bias is not None}
-    names = {"Conv2d": ("in_channels", "out_channels", "kernel_size", "stride", "padding"), "MaxPool2d": ("size", "stride"), "LeakyReLU": ("slope",), "Dropout": ("p",)}
-    found: Dict[str, Any] = {"kind": kind, **{name: getattr(layer, name) for name in names.get(kind, ())}}
-    if isinstance(layer, Conv2d):
-        found["bias"] = layer.bias is not None
-    return found
-
-
-def save(model: nn.Sequential, path: str) -> None:
-    """Writes layers as JSON, and the weights next to it as ``.npz``."""
-    weights = os.path.splitext(path)[0] + ".npz"
-    text = json.dumps({"version": VERSION, "layers": [_described(layer) for layer in model], "weights": os.path.basename(weights)}, indent=2)
-    _save(model.state_dict(), weights)
-    try:
-        with open(path + ".part", "w", encoding="utf-8") as f:
-            f.write(text)
-        os.replace(path + ".part", path)
-    except OSError as e:
-        raise IoError(f"cannot write {path}: {e}") from e
-
-
-def load(path: str, device: Any = None) -> Sequential:
-    """Reads a model that ``save`` wrote."""
-    try:
-        with open(path, encoding="utf-8") as f:
-            found = json.load(f)
-        if found["version"] != VERSION:
-            raise FormatError(f"{path} has version {found['version']}, expected {VERSION}")
-        given = [dict(layer) for layer in found["layers"]]
-        model = Sequential(*[KINDS[layer.pop("kind")](**layer) for layer in given])
-    except OSError as e:
-        raise IoError(f"cannot read {path}: {e}") from e
-    except (KeyError, TypeError, json.JSONDecodeError) as e:
-        raise FormatError(f"{path} was not written by save: {e}") from e
-    model.load_state_dict(_load(os.path.join(os.path.dirname(path), found["weights"])))
-    return model if device is None else model.to(device=device)
-
-
 __all__ = [
-    "Adam", "Conv2d", "Dropout", "LeakyReLU", "Linear", "MaxPool2d", "ReLU", "SGD", "Sequential", "Sigmoid", "Tanh", "cross_entropy", "kaiming_uniform", "load", "mse_loss", "save",
-    "xavier_uniform",
+    "AvgPool2d", "BatchNorm", "Conv2d", "Dropout", "Flatten", "LeakyReLU", "Linear", "MaxPool2d", "ReLU", "Sequential", "Sigmoid", "Tanh", "cross_entropy", "kaiming_uniform",
+    "max_pool2d", "mse_loss", "xavier_uniform",
 ]  # fmt: skip

@@ -1,87 +1,84 @@
 """Operations with the plan's names and arguments. ``tape`` and ``pool`` are accepted and ignored: netcl records operations itself, and all memory
-comes from the pool.
+comes from the pool. ``elementwise_binary`` is in ``elementwise``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from ... import ops as _ops
-from ..._kernel import kernel
-from ..._netcl import Tensor as _Tensor
-from .memory import Tensor
+from ..._netcl import Tensor
+from .elementwise import elementwise, elementwise_binary
+
+Sizes = Union[int, Sequence[int]]
 
 
-def add(a: _Tensor, b: Any, tape: Any = None, pool: Any = None) -> Tensor:
+def _sizes(given: Sizes) -> Tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def add(a: Tensor, b: Any, tape: Any = None, pool: Any = None) -> Tensor:
     """Computes ``a + b``."""
-    return Tensor.of(a + b)
+    made: Tensor = a + b
+    return made
 
 
-def bias_add(x: _Tensor, bias: _Tensor, tape: Any = None, pool: Any = None) -> Tensor:
+def bias_add(x: Tensor, bias: Tensor, tape: Any = None, pool: Any = None) -> Tensor:
     """Adds bias (N) to x (.., N)."""
-    return Tensor.of(x + bias)
+    return x + bias
 
 
-def relu(x: _Tensor, tape: Any = None, pool: Any = None) -> Tensor:
+def relu(x: Tensor, tape: Any = None, pool: Any = None) -> Tensor:
     """Computes ``max(x, 0)``."""
-    return Tensor.of(_ops.relu(x))
+    return _ops.relu(x)
 
 
-def matmul(a: _Tensor, b: _Tensor, pool: Any = None, tape: Any = None) -> Tensor:
+def matmul(a: Tensor, b: Tensor, pool: Any = None, tape: Any = None) -> Tensor:
     """Computes the matrix product."""
-    return Tensor.of(a @ b)
+    return a @ b
 
 
 matmul_op = matmul
 
 
-def softmax(x: _Tensor, axis: int = 1, tape: Any = None, pool: Any = None) -> Tensor:
+def softmax(x: Tensor, axis: int = 1, tape: Any = None, pool: Any = None) -> Tensor:
     """Computes the softmax over an axis."""
-    return Tensor.of(_ops.softmax(x, axis))
+    return _ops.softmax(x, axis)
 
 
-def reduce_sum(x: _Tensor, axis: Optional[int] = None, tape: Any = None, pool: Any = None) -> Tensor:
+def reduce_sum(x: Tensor, axis: Optional[int] = None, tape: Any = None, pool: Any = None) -> Tensor:
     """Sums over an axis, or all elements."""
-    return Tensor.of(x.sum() if axis is None else x.sum(axis=axis))
+    return x.sum() if axis is None else x.sum(axis=axis)
 
 
-def layer_norm(x: _Tensor, gamma: _Tensor, beta: _Tensor, eps: float = 1e-5, tape: Any = None, pool: Any = None) -> Tensor:
+def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5, tape: Any = None, pool: Any = None) -> Tensor:
     """Normalizes rows to mean 0 and variance 1, multiplies by gamma and adds beta."""
-    return Tensor.of(_ops.layer_norm(x, gamma, beta, eps))
+    return _ops.layer_norm(x, gamma, beta, eps)
 
 
-def conv2d(x: _Tensor, w: _Tensor, stride: int = 1, pad: int = 0, bias: Optional[_Tensor] = None, tape: Any = None, pool: Any = None) -> Tensor:
-    """Computes a convolution of x (B, C, H, W) with w (O, C, KH, KW)."""
-    return Tensor.of(_ops.conv2d(x, w, bias, stride=(stride,), padding=(pad,)))
+def batch_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5, tape: Any = None, pool: Any = None) -> Tensor:
+    """Normalizes each channel of x (N, C, ..) over the batch, multiplies by gamma (C) and adds beta (C)."""
+    return _ops.batch_norm(x, gamma, beta, eps)[0]
 
 
-def max_pool2d(x: _Tensor, size: int = 2, stride: Optional[int] = None, tape: Any = None, pool: Any = None) -> Tensor:
+def conv2d(
+    x: Tensor, w: Tensor, stride: Sizes = 1, pad: Sizes = 0, bias: Optional[Tensor] = None, groups: int = 1, dilation: Sizes = 1, tape: Any = None, pool: Any = None
+) -> Tensor:
+    """Computes a convolution of x (B, G C, H, W) with w (O, C, KH, KW). With as many groups as channels, it is a depthwise convolution."""
+    return _ops.conv2d(x, w, bias, stride=_sizes(stride), padding=_sizes(pad), dilation=_sizes(dilation), groups=groups)
+
+
+def depthwise_conv2d(x: Tensor, w: Tensor, stride: Sizes = 1, pad: Sizes = 0, bias: Optional[Tensor] = None, tape: Any = None, pool: Any = None) -> Tensor:
+    """Convolves each channel of x (B, C, H, W) with its own filters in w (M C, 1, KH, KW), → (B, M C, H', W')."""
+    return conv2d(x, w, stride, pad, bias, groups=x.shape[1])
+
+
+def max_pool2d(x: Tensor, size: Sizes = 2, stride: Optional[Sizes] = None, tape: Any = None, pool: Any = None) -> Tensor:
     """Computes the maximum of each window."""
-    return Tensor.of(_ops.max_pool2d(x, size=(size,), stride=(size if stride is None else stride,)))
+    return _ops.max_pool2d(x, size=_sizes(size), stride=_sizes(size if stride is None else stride))
 
 
-_made: Dict[str, Callable[..., Any]] = {}
-
-
-def elementwise_binary(expr: str) -> Callable[[_Tensor, _Tensor], Tensor]:
-    """Builds a function of two float32 tensors of equal shape from an OpenCL C expression in ``a`` and ``b``: ``elementwise_binary("a * b + 1.0f")(x,
-    y)``. It does not have a gradient.
-    """
-    if expr not in _made:
-        _made[expr] = _kernel_of(expr)
-
-    def call(x: _Tensor, y: _Tensor) -> Tensor:
-        if tuple(x.shape) != tuple(y.shape):
-            raise ValueError(f"elementwise_binary: got shapes {tuple(x.shape)} and {tuple(y.shape)}, expected one shape")
-        return Tensor.of(_made[expr](x.contiguous(), y.contiguous(), n=x.size))
-
-    return call
-
-
-def _kernel_of(expr: str) -> Callable[..., Any]:
-    text = "__kernel void elementwise_binary(__global const float *x, __global const float *y, __global float *z, const uint n) {\n"
-    text += "  const uint i = get_global_id(0);\n  if (i >= n) return;\n  const float a = x[i], b = y[i];\n"
-    return kernel(f"{text}  z[i] = {expr};\n}}\n", items=lambda x, y: max(x.size, 1))
-
-
-__all__ = ["add", "bias_add", "conv2d", "elementwise_binary", "layer_norm", "matmul", "matmul_op", "max_pool2d", "reduce_sum", "relu", "softmax"]
+__all__ = [
+    "add", "batch_norm", "bias_add", "conv2d", "depthwise_conv2d", "elementwise", "elementwise_binary", "layer_norm", "matmul", "matmul_op", "max_pool2d", "reduce_sum",
+    "relu", "softmax",
+]  # fmt: skip

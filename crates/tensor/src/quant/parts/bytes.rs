@@ -15,7 +15,7 @@ pub fn q8(x: &[f32], w: &[f32], qs: &mut [u8]) -> f32 {
     let d = fit::scale(x, w, codes, fit::to_f16);
     let mut q = [0; 32];
     fit::codes(x, codes, d, &mut q);
-    // Codes count from the least value.
+    // Code 0 stands for the least value, -127.
     qs.iter_mut().zip(q).for_each(|(out, q)| *out = q.wrapping_sub(127));
     d
 }

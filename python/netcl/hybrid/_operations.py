@@ -1,27 +1,16 @@
-"""The operations of a transformer, for device tensors and for host arrays.
-
-Device tensors give device tensors without copies. NumPy arrays, numbers and nested lists give NumPy arrays: they are uploaded to ``device``,
-computed, and read back. The device memory for this is freed before the function returns, even if it raises. A function takes device tensors or
-host arrays, not both.
-
-Each function has a backward, which takes the gradient of the result and returns those of the inputs. None of them records on the tape. Attention
-returns a ``Cache`` on the device for its backward, which frees it.
-
->>> import netcl as nc
->>> nc.hybrid.matmul([[1.0, 2.0], [3.0, 4.0]], [[0.5, 0.5], [1.0, 1.0]], [0.1, 0.2], device="sim").round(4).tolist()
-[[2.6, 2.7], [5.6, 5.7]]
-"""
+"""Operations, forward and backward, for device tensors and for host arrays."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from . import ops
-from ._create import tensor
-from ._netcl import Tensor
-from ._scope import scope
-from .autograd import enable_grad, no_grad
-from .errors import FormatError
+from .. import ops
+from .._kernel import kernel
+from .._create import tensor
+from .._netcl import Tensor
+from .._scope import scope
+from ..autograd import enable_grad, no_grad
+from ..errors import FormatError, ShapeError
 
 
 def _level(what: str, given: Sequence[Any]) -> bool:
@@ -77,9 +66,9 @@ def matmul_backward(dy: Any, a: Any, b: Any, bias: Any = None, device: Any = Non
 class Cache:
     """Data for attention's backward. It stays on the device until ``attention_backward``, ``free`` or the end of ``with cache:`` frees it."""
 
-    def __init__(self, qkv: Tensor, out: Tensor, on_device: bool) -> None:
+    def __init__(self, qkv: Tensor, out: Tensor, on_device: bool, heads: int = 1, causal: bool = True, scale: Optional[float] = None) -> None:
         self._kept: Optional[Tuple[Tensor, Tensor]] = (qkv, out)
-        self.on_device = on_device
+        self.on_device, self.heads, self.causal, self.scale = on_device, heads, causal, scale
 
     @property
     def is_free(self) -> bool:
@@ -89,6 +78,26 @@ class Cache:
     def free(self) -> None:
         """Frees the cache."""
         self._kept = None
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Returns a copy of a part on the device: ``q``, ``k`` and ``v`` (.., T, C), ``att_probs`` (.., heads, T, T)."""
+        if self._kept is None:
+            raise FormatError("cache: it was freed by a backward or by `free`")
+        if name not in ("q", "k", "v", "att_probs"):
+            raise KeyError(f"cache: no part {name!r}; parts are q, k, v and att_probs")
+        with no_grad():
+            qkv = self._kept[0].detach()
+            width = qkv.shape[-1] // 3
+            q, k, v = (qkv[..., i * width : (i + 1) * width] for i in range(3))
+            if name != "att_probs":
+                return {"q": q, "k": k, "v": v}[name].clone()
+            size = width // self.heads
+            q, k = (x.reshape(*x.shape[:-1], self.heads, size).transpose(-3, -2) for x in (q, k))
+            scores = (q @ k.transpose(-2, -1)) * (size**-0.5 if self.scale is None else self.scale)
+            if self.causal:
+                t = qkv.shape[-2]
+                scores = scores + tensor([[0.0 if j <= i else -1e30 for j in range(t)] for i in range(t)], device=qkv.device)
+            return ops.softmax(scores, -1)
 
     def __enter__(self) -> "Cache":
         return self
@@ -118,7 +127,7 @@ def attention(qkv: Any, heads: int, causal: bool = True, scale: Optional[float] 
             out = ops.attention_qkv(packed, heads=heads, kv_heads=heads, causal=causal, scale=scale, dropout=0.0, seed=0)
             out = out if leaf.ndim == 3 else out.squeeze(0)
         inside.keep([leaf, out])
-        return (out.detach() if on_device else out.detach().numpy()), Cache(leaf, out, on_device)
+        return (out.detach() if on_device else out.detach().numpy()), Cache(leaf, out, on_device, heads, causal, scale)
 
 
 def attention_backward(dout: Any, cache: Cache) -> Any:
@@ -173,6 +182,27 @@ def residual(x: Any, y: Any, device: Any = None) -> Any:
     return _call("residual", [x, y], device, lambda x, y: (x + y,))[0]
 
 
+_ADD = """
+__kernel void residual_inplace(__global T *x, __global const T *y, const uint n) {
+  const uint i = get_global_id(0);
+  if (i < n) ST(x, i, LD(x, i) + LD(y, i));
+}
+"""
+
+
+def residual_(x: Tensor, y: Tensor) -> Tensor:
+    """Adds y to x in place, for device tensors with equal shapes, and returns x. Allocates no memory, and is not recorded on the tape."""
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        raise TypeError("residual_: expected two device tensors, because it overwrites memory on the device")
+    if tuple(x.shape) != tuple(y.shape):
+        raise ShapeError(f"residual_: x has shape {tuple(x.shape)} and y has {tuple(y.shape)}, expected equal shapes")
+    if x.dtype is not y.dtype or not x.is_contiguous():
+        return x.copy_(x.detach() + y.detach())
+    if x.size:
+        kernel(_ADD, items=lambda n: int(n)).launch({"x": x.detach(), "y": y}, {"n": x.size})
+    return x
+
+
 def residual_backward(dout: Any, device: Any = None) -> Tuple[Any, Any]:
     """Returns the gradients of both inputs: two copies of the result's gradient."""
     dx, dy = _call("residual_backward", [dout], device, lambda dout: (dout.clone(), dout.clone()))
@@ -180,5 +210,6 @@ def residual_backward(dout: Any, device: Any = None) -> Tuple[Any, Any]:
 
 
 __all__ = [
-    "Cache", "attention", "attention_backward", "gelu", "gelu_backward", "layer_norm", "layer_norm_backward", "matmul", "matmul_backward", "residual", "residual_backward",
+    "Cache", "attention", "attention_backward", "gelu", "gelu_backward", "layer_norm", "layer_norm_backward", "matmul", "matmul_backward", "residual", "residual_",
+    "residual_backward",
 ]  # fmt: skip
