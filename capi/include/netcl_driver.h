@@ -218,18 +218,6 @@ int execute_embedding_lookup_gpu(int gpu_index,
 // Sums over b and m: out[n] = sum of in[b, m, n], the gradient of a bias.
 int execute_reduce_sum_gpu(int gpu_index, void *in, void *out, int dim_b, int dim_m, int dim_n);
 
-// Computes the cross entropy and its gradient for each of the B · S rows of log_probs (B, S, V). loss_per_sample (B, S) =
-// -log_probs[target]. grad_input (B, S, V) = exp(log_probs), minus 1 at the target. target_indices (B, S) is int32. A target outside of
-// the classes, such as padding, has loss and gradient 0. Does not wait; later operations on this GPU see the results.
-int execute_cross_entropy_loss_grad_gpu(int gpu_index,
-                                        void *log_probs,
-                                        void *target_indices,
-                                        void *grad_input,
-                                        void *loss_per_sample,
-                                        int dim_b,
-                                        int dim_s,
-                                        int dim_v);
-
 // Opens the device with this index: the one set by `netcl_driver_device`, or the OpenCL device with that number, starting at 0. If the
 // number does not exist, the device of index 0 is opened. Without an OpenCL device, the simulated GPU is opened. Builds the kernels of
 // every function of the driver, or loads them from the cache on disk, and compares a small result of each function with known numbers.
@@ -267,6 +255,18 @@ int netcl_driver_has_atomics(int gpu_index);
 
 // Frees all buffers and closes all devices. Handles of buffers become invalid. `initialize_gpu` starts again.
 void shutdown_driver(void);
+
+// Computes the cross entropy and its gradient for each of the B · S rows of log_probs (B, S, V). loss_per_sample (B, S) =
+// -log_probs[target]. grad_input (B, S, V) = exp(log_probs), minus 1 at the target. target_indices (B, S) is int32. A target outside of
+// the classes, such as padding, has loss and gradient 0. Does not wait; later operations on this GPU see the results.
+int execute_cross_entropy_loss_grad_gpu(int gpu_index,
+                                        void *log_probs,
+                                        void *target_indices,
+                                        void *grad_input,
+                                        void *loss_per_sample,
+                                        int dim_b,
+                                        int dim_s,
+                                        int dim_v);
 
 // Allocates an uninitialized buffer of `size` bytes on a GPU. Returns its handle, or NULL on failure.
 void *allocate_gpu_memory(int gpu_index, size_t size);

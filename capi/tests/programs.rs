@@ -154,7 +154,7 @@ fn row_040_the_prototypes_of_the_seed_are_those_of_the_header() {
         .output();
     match checked {
         Ok(checked) => assert!(checked.status.success(), "{}", said(&checked)),
-        Err(_) => eprintln!("C++: skipped, there is no {compiler}"),
+        Err(_) => eprintln!("C++: skipped, {compiler} is not installed"),
     }
 }
 

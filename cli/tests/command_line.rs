@@ -270,6 +270,49 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Tunes the sums: candidates with the default's result are measured, the fastest is stored, and later runs list and use it.
+#[test]
+fn row_116_and_179_and_219_a_kernel_is_tuned_and_the_choice_is_kept() {
+    let (dir, device) = (folder("tuned_sums"), device());
+    // A simulated GPU takes minutes for each candidate.
+    let listed: Value = serde_json::from_str(&run(netcl().args(["devices", "--json"])).1).unwrap();
+    let simulated = listed.as_array().unwrap().iter().all(|found| found["simulated"] == true);
+    if simulated || device.starts_with("sim") {
+        return;
+    }
+    let tune = |args: &[&str]| -> Vec<Value> {
+        let (code, out, err) = run(netcl()
+            .env("NETCL_CACHE_DIR", &dir)
+            .env("NETCL_BUILD_OPTIONS", "-cl-opt-disable") // compiles faster; the times do not matter
+            .args(["tune", "--json", "--device", &device])
+            .args(args));
+        assert_eq!(code, 0, "{err}");
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let tuned = |lines: Vec<Value>| -> Vec<Value> {
+        lines.into_iter().filter(|line| line["kernel"] == "reduce" && line["origin"] == "tuned").collect()
+    };
+    assert!(tuned(tune(&["--list"])).is_empty());
+    let measured = tuned(tune(&["--op", "reduce", "--budget", "60s"]));
+    assert!(!measured.is_empty());
+    for line in &measured {
+        let trials = line["measurements"].as_array().unwrap();
+        let time = |params: &Value| {
+            let trial = trials.iter().find(|trial| trial["params"] == *params && trial["status"] == "ok");
+            trial.unwrap()["median_us"].as_f64().unwrap()
+        };
+        assert!(trials.len() > 1 && time(&line["chosen"]) <= time(&line["default"]), "{line}");
+    }
+    let kept = tuned(tune(&["--list"]));
+    // A later measurement of the same size class replaces the earlier one.
+    let is_one = |line: &Value| {
+        measured.iter().any(|m| ["bucket", "case", "chosen"].iter().all(|key| m[key] == line[key]))
+    };
+    assert!(kept.iter().all(is_one), "{kept:?}");
+    assert!(measured.iter().all(|m| kept.iter().any(|line| line["bucket"] == m["bucket"])), "{kept:?}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// Checks that `tune --model` prints the constants of the estimates, before and after it fits them to a few problems.
 #[test]
 fn the_device_model_is_measured_kept_and_listed() {

@@ -2,7 +2,7 @@
 //!
 //! A kernel whose source depends on a size, such as the length of a row, is built again at the first use of another size.
 
-use super::state::BUFFERS;
+use super::state::{BUFFERS, Report};
 use super::{backward, forward, loss, memory, optimizer};
 use crate::edge::netcl_last_error;
 use crate::status::{Failure, NetclStatus, Result};
@@ -11,21 +11,10 @@ use netcl::kernel::{BuildStats, Programs};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Largest difference from the expected number, relative to one plus its magnitude.
 const MAX_ERROR: f32 = 2e-5;
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Report {
-    /// Functions whose result was compared.
-    pub functions: usize,
-    /// Kernels that the check compiled, or loaded from the cache on disk.
-    pub builds: BuildStats,
-    /// Time of the check.
-    pub time: Duration,
-}
 
 /// Checks every function on a device. The first wrong result or failure is an error that names the function.
 pub fn check(device: &Device) -> Result<Report> {

@@ -6,6 +6,7 @@
 mod backward;
 mod check;
 mod forward;
+mod initialize;
 mod loss;
 mod memory;
 mod optimizer;

@@ -1,16 +1,28 @@
 //! Devices that `initialize_gpu` opened, by index, and their buffers.
 
-use super::check::{Report, check};
 use crate::handles::Table;
 use crate::status::{Failure, NetclStatus, Result};
 use netcl::device::{Buffer, Device, Settings};
+use netcl::kernel::BuildStats;
 use netcl::tensor::{DType, Tensor};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Buffers created by `allocate_gpu_memory`.
 pub static BUFFERS: Table<Buffer> = Table::new("GPU buffer", 0xb1);
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Functions whose result was compared.
+    pub functions: usize,
+    /// Kernels that the check compiled, or loaded from the cache on disk.
+    pub builds: BuildStats,
+    /// Time of the check.
+    pub time: Duration,
+}
 
 /// A device with its name, and the result of its check.
 #[derive(Clone)]
@@ -50,20 +62,20 @@ impl Gpus {
     }
 }
 
-/// Opens and checks the device of an index. A device that is already open stays open. Indices with the same name share a device.
-pub fn initialize(gpu_index: c_int) -> Result<()> {
+/// Opens the device of an index and calls `check` on it. A device that is already open stays open. Indices with the same name share a device.
+pub fn initialize(gpu_index: c_int, check: impl FnOnce(&Device) -> Result<Report>) -> Result<()> {
     let mut gpus = gpus();
     if !gpus.open.contains_key(&gpu_index) {
         let name = gpus.name(gpu_index);
         let known = gpus.open.values().find(|gpu| gpu.name == name).cloned();
-        let gpu = known.map_or_else(|| opened(name), Ok)?;
+        let gpu = known.map_or_else(|| opened(name, check), Ok)?;
         gpus.open.insert(gpu_index, gpu);
     }
     gpus.latest = Some(gpu_index);
     Ok(())
 }
 
-fn opened(name: String) -> Result<Gpu> {
+fn opened(name: String, check: impl FnOnce(&Device) -> Result<Report>) -> Result<Gpu> {
     let device = Device::open(&name, &Settings::from_env())?;
     let report = check(&device)?;
     Ok(Gpu { name, device, report })

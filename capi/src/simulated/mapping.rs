@@ -41,7 +41,10 @@ pub fn allocate(machine: &Machine, bytes: usize, tag: &str) -> Result<(Mapped, A
     }
     let device = machine.with(|gpu| gpu.allocate(bytes as u64, tag))?;
     let (block, _) = machine.gpu().memory().find(device).ok_or_else(|| {
-        Failure::new(NetclStatus::Internal, "a new allocation of the simulated GPU has no bytes")
+        Failure::new(
+            NetclStatus::Internal,
+            "the bytes of a new allocation of the simulated GPU were not found",
+        )
     })?;
     // The machine cannot see the writes of the program, so every byte counts as written.
     block.mark_written(0, bytes);

@@ -187,7 +187,12 @@ impl PoolReport {
             ("reserved in addition in the second pass", size(self.more_reserved)),
             (
                 "slabs",
-                format!("{} of {}, {} occupied", slabs.len(), size(slab_bytes), share(slab_live, slab_bytes)),
+                format!(
+                    "{}, together {}, {} occupied",
+                    slabs.len(),
+                    size(slab_bytes),
+                    share(slab_live, slab_bytes)
+                ),
             ),
         ];
         for (what, value) in lines {
@@ -202,7 +207,7 @@ impl PoolReport {
         let bytes = |list: &[&Allocation]| size(list.iter().map(|a| a.bytes).sum());
         let _ = write!(
             out,
-            "Blocks with an allocation of their own: {} live ({}), {} free ({})",
+            "Blocks with a separate allocation: {} live ({}), {} free ({})",
             used.len(),
             bytes(&used),
             kept.len(),
