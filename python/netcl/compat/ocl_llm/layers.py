@@ -207,7 +207,7 @@ class SimpleModel(Layer):
         self.config = dict(config)
         missing = [name for name in ("vocab_size", "max_len", "embed_dim", "num_heads", "d_ff", "num_layers") if name not in config]
         if missing:
-            raise FormatError(f"SimpleModel: the config has no {', '.join(missing)}")
+            raise FormatError(f"SimpleModel: the config lacks {', '.join(missing)}")
         width = config["embed_dim"]
         self.embedding = Embedding(config["vocab_size"], width)
         self.positional = PositionalEncoding(config["max_len"], width)
