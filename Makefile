@@ -55,7 +55,7 @@ test:
 check:
 	git ls-files -z "*.rs" | xargs -0 rustfmt --edition 2024 --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) test --locked --workspace --test layering --test docs --test language
+	$(CARGO) test --locked --workspace --test layering --test docs --test language --test seeds
 	$(CARGO) check --locked --package netcl --no-default-features
 	$(CARGO) test --locked --package netcl-device --no-default-features --lib
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// German pages and the English pages that they translate.
-const GERMAN: [(&str, &str); 5] = [
+const GERMAN: [(&str, &str); 6] = [
     ("README.de.md", "README.md"),
     ("docs/book/de/install.md", "docs/book/install.md"),
     ("docs/book/de/first-run.md", "docs/book/first-run.md"),
     ("docs/book/de/train.md", "docs/book/train.md"),
     ("docs/book/de/python.md", "docs/python.md"),
+    ("docs/book/de/faq.md", "docs/book/faq.md"),
 ];
 
 fn root() -> PathBuf {
@@ -213,6 +214,23 @@ fn german_pages_have_the_blocks_of_the_english_ones() {
         }
         assert_eq!(german_blocks.len(), english_blocks.len(), "{german} and {english}: number of blocks");
     }
+}
+
+/// Checks the FAQ, the glossary and the table of the first design document's manual: 14 sections, 9 questions, 20 terms or more, in both languages.
+#[test]
+fn row_125_the_manual_has_a_counterpart_in_english_and_german() {
+    let seeds = read("docs/book/from-the-seeds.md");
+    let manual = seeds.split("### Manual of OCL-LLM").nth(1).unwrap().split("\n## ").next().unwrap();
+    let numbers: Vec<String> =
+        rows(manual).iter().map(|row| row[0].split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(numbers, (1..=14).map(|n| n.to_string()).collect::<Vec<_>>());
+    let (english, german) = (read("docs/book/faq.md"), read("docs/book/de/faq.md"));
+    let questions = |text: &str| text.lines().filter(|line| line.starts_with("### ")).count();
+    assert_eq!((questions(&english), questions(&german)), (9, 9));
+    let (terms, german_terms) = (rows(&english), rows(&german));
+    assert!(terms.len() >= 20 && terms.len() == german_terms.len());
+    assert!(terms.iter().chain(&german_terms).all(|row| row.len() == 2 && row[1].len() > 10));
+    assert!(manual.contains("de/faq.md#fragen") && manual.contains("de/faq.md#grundbegriffe"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod gpt_parity;
 mod mixture;
 mod parallel;
 mod pipeline;
+mod promises;
 mod replay;
 mod tiny;
 mod train_reference;

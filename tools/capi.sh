@@ -20,6 +20,7 @@ cp capi/include/*.h "$prefix/include/"
 cp "$built/libnetcl_c.so" "$prefix/lib/libnetcl.so.0"
 cp "$built/libnetcl_c.a" "$prefix/lib/libnetcl.a"
 ln -sf libnetcl.so.0 "$prefix/lib/libnetcl.so"
+ln -sf libnetcl.so.0 "$prefix/lib/driver.so" # the name that the seeds' programs load
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" capi/netcl.pc.in > "$prefix/lib/pkgconfig/netcl.pc"
 cp capi/netclConfig.cmake "$prefix/lib/cmake/netcl/"
 ls -l "$prefix/lib"
@@ -43,6 +44,9 @@ if command -v cmake > /dev/null; then
     "$PWD/capi/examples/multiply.c" "$PWD/capi/examples/multiply.c" > "$work/CMakeLists.txt"
   cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" && cmake --build "$work/build" >> "$work/log" || { cat "$work/log"; exit 1; }
   "$work/build/p" > /dev/null && "$work/build/s" > /dev/null && echo "CMake package: ok"
+  cmake -S . -B "$work/own" -DNETCL_BUILT="$built" > "$work/log" && cmake --build "$work/own" >> "$work/log" &&
+    cmake --install "$work/own" --prefix "$work/prefix" >> "$work/log" || { cat "$work/log"; exit 1; }
+  cmp "$prefix/lib/libnetcl.so.0" "$work/prefix/lib/driver.so" && "$work/own/multiply" > /dev/null && echo "CMake build: ok"
   rm -rf "$work"
 else
   echo "CMake package: skipped, cmake is not installed"
@@ -60,7 +64,7 @@ programs() { # command prefix, number of calls, devices
   shift 2
   for on in "$@"; do
     # shellcheck disable=SC2086 # a command and its options
-    for run in "driver $on" "tensors $on $model $expected" "misuse $on $calls" "threads $on"; do $before "$prefix/bin/"$run; done
+    for run in "driver $on" "seeds $on" "tensors $on $model $expected" "misuse $on $calls" "threads $on"; do $before "$prefix/bin/"$run; done
   done
   # shellcheck disable=SC2086
   for run in simulated machine; do $before "$prefix/bin/$run"; done

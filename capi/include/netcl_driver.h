@@ -24,7 +24,7 @@ typedef struct {
   int operation;
   // Size of an element in bytes, or the byte of a fill.
   int element;
-  // Address of the first input.
+  // Address of the first input, from `simulated_kernel_allocate`.
   unsigned long long a;
   // Address of the second input.
   unsigned long long b;
@@ -231,10 +231,12 @@ int execute_cross_entropy_loss_grad_gpu(int gpu_index,
                                         int dim_v);
 
 // Opens the device with this index: the one set by `netcl_driver_device`, or the OpenCL device with that number, starting at 0. If the
-// number does not exist, the first OpenCL device is opened. Without an OpenCL device, the simulated GPU is opened. Kernels are built
-// at their first use and cached on disk. Call this before all other functions of a GPU. Later calls have no effect.
+// number does not exist, the device of index 0 is opened. Without an OpenCL device, the simulated GPU is opened. Builds the kernels of
+// every function of the driver, or loads them from the cache on disk, and compares a small result of each function with known numbers.
+// A kernel whose source depends on a size is built again at the first use of another size. `netcl_driver_describe` reports the result.
+// Call this before all other functions of a GPU. Later calls have no effect.
 //
-// Returns 1, or 0 if no device can be opened.
+// Returns 1, or 0 if no device can be opened, or if a kernel does not build or computes a wrong result.
 int initialize_gpu(int gpu_index);
 
 // Sets the device that `initialize_gpu` opens for an index: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>` or a number. Must be
@@ -244,6 +246,24 @@ int initialize_gpu(int gpu_index);
 // `device` is a string that ends with a zero byte.
 netcl_status netcl_driver_device(int gpu_index,
                                  const char *device);
+
+// Writes a report of the GPU to `text`, on one line: its name, the functions that `initialize_gpu` checked, the kernels that it compiled
+// or loaded from the cache, the time, and whether the GPU has FP64 and atomics. `room` is the size of `text` in bytes, including the
+// terminating zero. `length` receives the length without the zero. If `text` is NULL, only the length is returned.
+//
+// Expects:
+// `text` points to space for `room` bytes or is NULL; `length` points to space for a number or is NULL.
+netcl_status netcl_driver_describe(int gpu_index,
+                                   char *text,
+                                   size_t room,
+                                   size_t *length);
+
+// Returns 1 if the GPU computes with doubles, otherwise 0. Without a GPU, returns 0 and sets `netcl_last_error()`.
+int netcl_driver_has_fp64(int gpu_index);
+
+// Returns 1 if the GPU has 32-bit atomic operations, otherwise 0. Without a GPU, returns 0 and sets `netcl_last_error()`. netcl's
+// functions do not need them: their sums are deterministic.
+int netcl_driver_has_atomics(int gpu_index);
 
 // Frees all buffers and closes all devices. Handles of buffers become invalid. `initialize_gpu` starts again.
 void shutdown_driver(void);
@@ -301,8 +321,8 @@ int submit_command(int gpu_index,
                    const netcl_simulated_command *command);
 
 // Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
-// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
-// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
+// bytes; they determine whether the elements are float or double. Returns the address of the result in the program's memory, or 0 on
+// failure. Read the result with `simulated_kernel_read` or through the address, and free it with `simulated_kernel_free`.
 //
 // Expects:
 // `shape_a` and `shape_b` point to two numbers each.
@@ -314,15 +334,19 @@ unsigned long long simulated_matrix_multiply(int gpu_index,
                                              const int *shape_a,
                                              const int *shape_b);
 
-// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
-unsigned long long simulated_kernel_allocate(int gpu_index, size_t size);
+// Allocates `size` bytes of the simulated GPU's memory. Returns the address of these bytes in the program's memory, or 0 on failure. The
+// address is aligned like one of `malloc`. The program may read and write the bytes through it while no command uses them, and commands
+// see the same bytes. It is valid until `simulated_kernel_free` or `netcl_simulated_shutdown`. The content is not initialized.
+unsigned long long simulated_kernel_allocate(int gpu_index,
+                                             size_t size);
 
-// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
+// Frees memory from `simulated_kernel_allocate` or `simulated_matrix_multiply`. `size` is ignored. An invalid address only sets
+// `netcl_last_error()`.
 void simulated_kernel_free(int gpu_index,
                            unsigned long long address,
                            size_t size);
 
-// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+// Copies `size` bytes from `source` to an address of `simulated_kernel_allocate`. The copy engine reads the source from pinned memory, and the copy
 // is complete on return. A failure only sets `netcl_last_error()`.
 //
 // Expects:
@@ -332,7 +356,7 @@ void simulated_kernel_write(int gpu_index,
                             size_t size,
                             const void *source);
 
-// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
+// Copies `size` bytes at an address of `simulated_kernel_allocate` to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
 // `destination` points to space for `size` bytes.
@@ -358,7 +382,7 @@ int netcl_simulated_read_async(int gpu_index,
 // callback.
 void netcl_simulated_finish(int gpu_index);
 
-// Removes the simulated GPU and all its memory. The next call creates a new one.
+// Removes the simulated GPU and all its memory, whose addresses become invalid. The next call creates a new one.
 void netcl_simulated_shutdown(void);
 
 // Sets the detail of the trace: level 0 none, 1 one line per command, 2 each step from the ring to the interrupt, 3 also registers and

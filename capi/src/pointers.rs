@@ -81,3 +81,25 @@ pub unsafe fn put<T>(what: &str, at: *mut T, value: T) -> Result<()> {
 pub fn check_out<T>(what: &str, at: *mut T) -> Result<()> {
     check(what, at.cast_const(), 1)
 }
+
+/// Copies a string to a buffer of the program.
+///
+/// # Safety
+/// `text` points to space for `room` bytes or is null; `length` points to space for a number or is null.
+pub unsafe fn hand_out(line: &str, text: *mut c_char, room: usize, length: *mut usize) -> Result<()> {
+    if !length.is_null() {
+        // SAFETY: guaranteed by the caller.
+        unsafe { put("length", length, line.len()) }?;
+    }
+    if text.is_null() {
+        return Ok(());
+    }
+    if room <= line.len() {
+        return Err(Failure::argument(format!("the buffer has {room} bytes, {} are needed", line.len() + 1)));
+    }
+    // SAFETY: likewise.
+    let to = unsafe { slice_mut("text", text.cast::<u8>(), line.len() + 1) }?;
+    to[..line.len()].copy_from_slice(line.as_bytes());
+    to[line.len()] = 0;
+    Ok(())
+}

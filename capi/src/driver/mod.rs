@@ -4,6 +4,7 @@
 //! `netcl_last_error()`. `gpu_index` selects the device of new buffers. Other functions run on the device of their buffers.
 
 mod backward;
+mod check;
 mod forward;
 mod loss;
 mod memory;

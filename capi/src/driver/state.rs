@@ -1,5 +1,6 @@
 //! Devices that `initialize_gpu` opened, by index, and their buffers.
 
+use super::check::{Report, check};
 use crate::handles::Table;
 use crate::status::{Failure, NetclStatus, Result};
 use netcl::device::{Buffer, Device, Settings};
@@ -11,10 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Buffers created by `allocate_gpu_memory`.
 pub static BUFFERS: Table<Buffer> = Table::new("GPU buffer", 0xb1);
 
+/// A device with its name, and the result of its check.
+#[derive(Clone)]
+struct Gpu {
+    name: String,
+    device: Device,
+    report: Report,
+}
+
 /// Devices by index, names set for an index, and the index that was initialized last.
 #[derive(Default)]
 struct Gpus {
-    open: BTreeMap<c_int, (String, Device)>,
+    open: BTreeMap<c_int, Gpu>,
     names: BTreeMap<c_int, String>,
     latest: Option<c_int>,
 }
@@ -25,25 +34,39 @@ fn gpus() -> MutexGuard<'static, Gpus> {
     GPUS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the default device name of `gpu_index`: the OpenCL device with that number, the first one if the number does not exist, or the
-/// simulated GPU without an OpenCL device.
-fn default_name(gpu_index: c_int) -> String {
-    let count = netcl::device::list(&Settings::from_env()).map_or(0, |devices| devices.len());
-    let index = usize::try_from(gpu_index).ok().filter(|index| *index < count).unwrap_or(0);
-    if count == 0 { "auto".into() } else { index.to_string() }
+impl Gpus {
+    /// Returns the device name of an index: the one that was set, or the OpenCL device with that number. An invalid index is index 0.
+    /// Without an OpenCL device, the name selects the simulated GPU.
+    fn name(&self, gpu_index: c_int) -> String {
+        if let Some(name) = self.names.get(&gpu_index) {
+            return name.clone();
+        }
+        let count = netcl::device::list(&Settings::from_env()).map_or(0, |devices| devices.len());
+        if usize::try_from(gpu_index).is_ok_and(|index| index < count) {
+            return gpu_index.to_string();
+        }
+        let first = self.names.get(&0).cloned();
+        first.unwrap_or_else(|| if count == 0 { "auto".into() } else { "0".into() })
+    }
 }
 
-/// Opens the device of an index. A device that is already open stays open. Indices with the same name share a device.
+/// Opens and checks the device of an index. A device that is already open stays open. Indices with the same name share a device.
 pub fn initialize(gpu_index: c_int) -> Result<()> {
     let mut gpus = gpus();
     if !gpus.open.contains_key(&gpu_index) {
-        let name = gpus.names.get(&gpu_index).cloned().unwrap_or_else(|| default_name(gpu_index));
-        let known = gpus.open.values().find(|(other, _)| *other == name).map(|(_, device)| device.clone());
-        let device = known.map_or_else(|| Device::open(&name, &Settings::from_env()), Ok)?;
-        gpus.open.insert(gpu_index, (name, device));
+        let name = gpus.name(gpu_index);
+        let known = gpus.open.values().find(|gpu| gpu.name == name).cloned();
+        let gpu = known.map_or_else(|| opened(name), Ok)?;
+        gpus.open.insert(gpu_index, gpu);
     }
     gpus.latest = Some(gpu_index);
     Ok(())
+}
+
+fn opened(name: String) -> Result<Gpu> {
+    let device = Device::open(&name, &Settings::from_env())?;
+    let report = check(&device)?;
+    Ok(Gpu { name, device, report })
 }
 
 /// Sets the device name of an index for the next [`initialize`].
@@ -61,10 +84,19 @@ pub fn name(gpu_index: c_int, device: &str) -> Result<()> {
 /// Returns the device of an index. An index that was never initialized selects the device initialized last, because a program with one GPU
 /// may pass any index.
 pub fn device(gpu_index: c_int) -> Result<Device> {
+    gpu(gpu_index).map(|gpu| gpu.device)
+}
+
+/// Returns the device of an index, like [`device`], and the result of its check.
+pub fn checked(gpu_index: c_int) -> Result<(Device, Report)> {
+    gpu(gpu_index).map(|gpu| (gpu.device, gpu.report))
+}
+
+fn gpu(gpu_index: c_int) -> Result<Gpu> {
     let gpus = gpus();
     let found = gpus.open.get(&gpu_index).or_else(|| gpus.open.get(&gpus.latest?));
     found
-        .map(|(_, device)| device.clone())
+        .cloned()
         .ok_or_else(|| Failure::new(NetclStatus::Device, "no GPU is initialized; call initialize_gpu first"))
 }
 

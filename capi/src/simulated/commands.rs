@@ -1,6 +1,6 @@
 //! Commands of the simulated GPU: matrix multiplication, copies and fills.
 
-use super::machine::{QUEUE, machine, program, say};
+use super::machine::{QUEUE, allocate, device_address, free, machine, program, say};
 use crate::edge::{flag, value};
 use crate::machine::state::Machine;
 use crate::pointers;
@@ -29,7 +29,7 @@ pub struct netcl_simulated_command {
     pub operation: c_int,
     /// Size of an element in bytes, or the byte of a fill.
     pub element: c_int,
-    /// Address of the first input.
+    /// Address of the first input, from `simulated_kernel_allocate`.
     pub a: c_ulonglong,
     /// Address of the second input.
     pub b: c_ulonglong,
@@ -60,32 +60,26 @@ pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const netcl_
 }
 
 fn submit(machine: &Machine, command: &netcl_simulated_command) -> Result<()> {
-    let bytes = |what: &str, n: u64| {
-        usize::try_from(n).map_err(|_| {
-            Failure::argument(format!("the size of {what} is {n} bytes, which is too large for this system"))
-        })
-    };
     let fence = match command.operation {
         NETCL_SIMULATED_MATRIX_MULTIPLY => {
             let work = product(machine, command)?;
             machine.with(|gpu| gpu.launch(QUEUE, Arc::new(work), Some(machine.keeper())))?
         }
         NETCL_SIMULATED_COPY => {
-            let n = bytes("a copy", command.bytes)?;
-            machine.check_range(command.a, n)?;
-            machine.check_range(command.c, n)?;
-            let packet = Packet::Copy { to: command.c, from: command.a, bytes: command.bytes };
+            let from = device_address(command.a, command.bytes)?;
+            let packet =
+                Packet::Copy { to: device_address(command.c, command.bytes)?, from, bytes: command.bytes };
             machine.with(|gpu| gpu.submit(QUEUE, packet, None))?
         }
         NETCL_SIMULATED_FILL => {
-            machine.check_range(command.c, bytes("a fill", command.bytes)?)?;
+            let to = device_address(command.c, command.bytes)?;
             let byte = u8::try_from(command.element).map_err(|_| {
                 Failure::argument(format!(
                     "cannot fill with {}; expected a byte from 0 to 255",
                     command.element
                 ))
             })?;
-            let packet = Packet::Fill { to: command.c, bytes: command.bytes, pattern: [byte; 16], length: 1 };
+            let packet = Packet::Fill { to, bytes: command.bytes, pattern: [byte; 16], length: 1 };
             machine.with(|gpu| gpu.submit(QUEUE, packet, None))?
         }
         other => return Err(Failure::argument(format!("operation {other}, expected 1 to 3"))),
@@ -113,15 +107,14 @@ fn product(machine: &Machine, command: &netcl_simulated_command) -> Result<Kerne
     let (Some(of_a), Some(of_b), Some(of_c)) = (size(m, k), size(k, n), size(m, n)) else {
         return Err(Failure::argument(format!("the product of ({m}, {k}) and ({k}, {n}) is too large")));
     };
-    for (address, bytes) in [(a, of_a), (b, of_b), (c, of_c)] {
-        machine.check_range(address, bytes as usize)?;
-    }
-    let buffer = |address, bytes, access| Binding::Buffer { address, bytes, access };
+    let buffer = |host, bytes, access| -> Result<Binding> {
+        Ok(Binding::Buffer { address: device_address(host, bytes)?, bytes, access })
+    };
     let number = |n: u64| Binding::Scalar(n.to_le_bytes().to_vec());
     let bindings = vec![
-        buffer(a, of_a, Access::Read),
-        buffer(b, of_b, Access::Read),
-        buffer(c, of_c, Access::Write),
+        buffer(a, of_a, Access::Read)?,
+        buffer(b, of_b, Access::Read)?,
+        buffer(c, of_c, Access::Write)?,
         number(m),
         number(n),
         number(k),
@@ -132,8 +125,8 @@ fn product(machine: &Machine, command: &netcl_simulated_command) -> Result<Kerne
 }
 
 /// Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
-/// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
-/// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
+/// bytes; they determine whether the elements are float or double. Returns the address of the result in the program's memory, or 0 on
+/// failure. Read the result with `simulated_kernel_read` or through the address, and free it with `simulated_kernel_free`.
 ///
 /// # Safety
 /// `shape_a` and `shape_b` point to two numbers each.
@@ -172,24 +165,31 @@ pub unsafe extern "C" fn simulated_matrix_multiply(
             )
         });
         let machine = machine()?;
-        let c = machine.with(|gpu| gpu.allocate(m * n * element, "product"))?;
+        let bytes = m.checked_mul(n * element).and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes = bytes.ok_or_else(|| Failure::argument("the product is too large for this system"))?;
+        let c = allocate(&machine, bytes, "product")?;
         let command = netcl_simulated_command {
             operation: NETCL_SIMULATED_MATRIX_MULTIPLY,
             element: element as c_int,
             a: address_a,
             b: address_b,
-            c,
+            c: c.host,
             m,
             n,
             k,
             bytes: 0,
         };
         if let Err(failure) = submit(&machine, &command) {
-            machine.with(|gpu| gpu.free(c))?;
+            free(&machine, c.host)?;
             return Err(failure);
         }
-        say(|| format!("simulated_matrix_multiply: [{m}, {n}] of {} bytes at {c:#x}", m * n * element));
-        Ok(c)
+        say(|| {
+            format!(
+                "simulated_matrix_multiply: [{m}, {n}] of {bytes} bytes at {:#x}, device address {:#x}",
+                c.host, c.device
+            )
+        });
+        Ok(c.host)
     })
 }
 

@@ -1,8 +1,9 @@
 //! The machine of the `simulated_…` functions. It exists from the first call until `netcl_simulated_shutdown`.
 
+use super::mapping::{self, Mapped, Mappings};
 use crate::machine::state::{Machine, UserPointer, aethercl_trace_callback, level, lock, narrator, profile};
 use crate::status::{Failure, NetclStatus, Result};
-use aethercl::machine::{MachineOptions, Narrator, TraceLevel};
+use aethercl::machine::{MachineOptions, Narrator, Schedulers, TraceLevel, scheduling};
 use aethercl::{Checks, Program};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,6 +15,7 @@ pub(super) const QUEUE: usize = 0;
 #[derive(Default)]
 struct State {
     machine: Option<Arc<Machine>>,
+    mappings: Mappings,
     program: Option<Arc<Program>>,
     told: Option<(TraceLevel, aethercl_trace_callback, Listener)>,
     under_way: usize,
@@ -26,7 +28,8 @@ struct Listener(*mut c_void);
 // SAFETY: the pointer is only passed back to the listener.
 unsafe impl Send for Listener {}
 
-static STATE: Mutex<State> = Mutex::new(State { machine: None, program: None, told: None, under_way: 0 });
+static STATE: Mutex<State> =
+    Mutex::new(State { machine: None, mappings: Mappings::new(), program: None, told: None, under_way: 0 });
 static LESS: Condvar = Condvar::new();
 
 fn state_narrator(state: &State) -> Narrator {
@@ -42,11 +45,33 @@ pub fn machine() -> Result<Arc<Machine>> {
     if let Some(machine) = &state.machine {
         return Ok(Arc::clone(machine));
     }
-    let options = MachineOptions { narrator: state_narrator(&state), ..MachineOptions::default() };
+    // When device memory is full, allocations move to host memory.
+    let schedulers = Schedulers { memory: scheduling::memory_by_name("lru"), dispatch: None };
+    let narrator = state_narrator(&state);
+    let options = MachineOptions { narrator, schedulers, ..MachineOptions::default() };
     let made = Machine::new(profile(None)?, options, Checks { bounds: true, ..Checks::NONE });
     made.with(|gpu| gpu.open_queue())?;
     state.machine = Some(Arc::clone(&made));
     Ok(made)
+}
+
+/// Allocates memory of the machine. The program may dereference the host address.
+pub fn allocate(machine: &Machine, bytes: usize, tag: &str) -> Result<Mapped> {
+    let (at, block) = mapping::allocate(machine, bytes, tag)?;
+    lock(&STATE).mappings.insert(at, block);
+    Ok(at)
+}
+
+/// Frees memory at a host address and returns its device address.
+pub fn free(machine: &Machine, host: u64) -> Result<u64> {
+    let device = lock(&STATE).mappings.remove(host)?;
+    machine.with(|gpu| gpu.free(device))?;
+    Ok(device)
+}
+
+/// Returns the device address of `bytes` bytes at a host address, which must be within one allocation.
+pub fn device_address(host: u64, bytes: u64) -> Result<u64> {
+    lock(&STATE).mappings.device(host, bytes)
 }
 
 /// Returns the kernels of the commands; builds them at their first use.
@@ -105,6 +130,7 @@ pub fn shutdown() {
     finish();
     let mut state = lock(&STATE);
     let (machine, program) = (state.machine.take(), state.program.take());
+    let mappings = std::mem::take(&mut state.mappings);
     drop(state);
-    drop((machine, program));
+    drop((machine, program, mappings));
 }

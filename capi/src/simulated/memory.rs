@@ -1,6 +1,8 @@
-//! Memory of the simulated GPU by address, copies, and the trace.
+//! Memory of the simulated GPU by host address, copies, and the trace.
 
-use super::machine::{QUEUE, finish, machine, run_in_background, say, shutdown, tell};
+use super::machine::{
+    QUEUE, allocate, device_address, finish, free, machine, run_in_background, say, shutdown, tell,
+};
 use crate::edge::{edge, flag, value};
 use crate::machine::commands::read_back;
 use crate::pointers;
@@ -19,30 +21,42 @@ pub type netcl_simulated_read_callback = Option<unsafe extern "C" fn(status: Net
 /// Number of compute units to report if no GPU is initialized.
 const UNITS: c_uint = 16;
 
-/// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
+/// Allocates `size` bytes of the simulated GPU's memory. Returns the address of these bytes in the program's memory, or 0 on failure. The
+/// address is aligned like one of `malloc`. The program may read and write the bytes through it while no command uses them, and commands
+/// see the same bytes. It is valid until `simulated_kernel_free` or `netcl_simulated_shutdown`. The content is not initialized.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_kernel_allocate(gpu_index: c_int, size: usize) -> c_ulonglong {
     value("simulated_kernel_allocate", 0, || {
         if size == 0 {
             return Err(Failure::argument("cannot allocate 0 bytes"));
         }
-        let address = machine()?.with(|gpu| gpu.allocate(size as u64, "simulated"))?;
-        say(|| format!("simulated_kernel_allocate: GPU {gpu_index}, {size} bytes at {address:#x}"));
-        Ok(address)
+        let at = allocate(&*machine()?, size, "simulated")?;
+        say(|| {
+            format!(
+                "simulated_kernel_allocate: GPU {gpu_index}, {size} bytes at {:#x}, device address {:#x}",
+                at.host, at.device
+            )
+        });
+        Ok(at.host)
     })
 }
 
-/// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
+/// Frees memory from `simulated_kernel_allocate` or `simulated_matrix_multiply`. `size` is ignored. An invalid address only sets
+/// `netcl_last_error()`.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_kernel_free(gpu_index: c_int, address: c_ulonglong, size: usize) {
     edge("simulated_kernel_free", || {
-        machine()?.with(|gpu| gpu.free(address))?;
-        say(|| format!("simulated_kernel_free: GPU {gpu_index}, {size} bytes at {address:#x}"));
+        let device = free(&*machine()?, address)?;
+        say(|| {
+            format!(
+                "simulated_kernel_free: GPU {gpu_index}, {size} bytes at {address:#x}, device address {device:#x}"
+            )
+        });
         Ok(())
     });
 }
 
-/// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+/// Copies `size` bytes from `source` to an address of `simulated_kernel_allocate`. The copy engine reads the source from pinned memory, and the copy
 /// is complete on return. A failure only sets `netcl_last_error()`.
 ///
 /// # Safety
@@ -56,16 +70,16 @@ pub unsafe extern "C" fn simulated_kernel_write(
 ) {
     edge("simulated_kernel_write", || {
         let machine = machine()?;
-        machine.check_range(address, size)?;
+        let to = device_address(address, size as u64)?;
         // SAFETY: guaranteed by this function's caller.
         let data = unsafe { pointers::slice("source", source.cast::<u8>(), size) }?.to_vec();
         say(|| format!("simulated_kernel_write: GPU {gpu_index}, {size} bytes to {address:#x}"));
-        let fence = machine.with(|gpu| gpu.write(QUEUE, address, data, None))?;
+        let fence = machine.with(|gpu| gpu.write(QUEUE, to, data, None))?;
         machine.with(|gpu| gpu.wait(fence)).map(|_| ())
     });
 }
 
-/// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
+/// Copies `size` bytes at an address of `simulated_kernel_allocate` to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 ///
 /// # Safety
 /// `destination` points to space for `size` bytes.
@@ -78,11 +92,11 @@ pub unsafe extern "C" fn simulated_kernel_read(
 ) -> c_int {
     flag("simulated_kernel_read", || {
         let machine = machine()?;
+        let from = device_address(address, size as u64)?;
         say(|| format!("simulated_kernel_read: GPU {gpu_index}, {size} bytes from {address:#x}"));
         // SAFETY: guaranteed by this function's caller; the command is done before this returns.
-        let fence = unsafe {
-            read_back(&machine, QUEUE, (address, size), destination, (None, std::ptr::null_mut()))
-        }?;
+        let fence =
+            unsafe { read_back(&machine, QUEUE, (from, size), destination, (None, std::ptr::null_mut())) }?;
         machine.with(|gpu| gpu.wait(fence)).map(|_| ())
     })
 }
@@ -104,13 +118,14 @@ pub unsafe extern "C" fn netcl_simulated_read_async(
 ) -> c_int {
     flag("netcl_simulated_read_async", || {
         let machine = machine()?;
+        let from = device_address(address, size as u64)?;
         say(|| {
             format!(
                 "netcl_simulated_read_async: GPU {gpu_index}, {size} bytes from {address:#x}, with a callback"
             )
         });
         // SAFETY: guaranteed by this function's caller.
-        unsafe { read_back(&machine, QUEUE, (address, size), destination, (callback, user)) }?;
+        unsafe { read_back(&machine, QUEUE, (from, size), destination, (callback, user)) }?;
         run_in_background(machine);
         Ok(())
     })
@@ -126,7 +141,7 @@ pub extern "C" fn netcl_simulated_finish(_gpu_index: c_int) {
     });
 }
 
-/// Removes the simulated GPU and all its memory. The next call creates a new one.
+/// Removes the simulated GPU and all its memory, whose addresses become invalid. The next call creates a new one.
 #[unsafe(no_mangle)]
 pub extern "C" fn netcl_simulated_shutdown() {
     edge("netcl_simulated_shutdown", || {

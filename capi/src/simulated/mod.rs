@@ -2,4 +2,5 @@
 
 mod commands;
 mod machine;
+mod mapping;
 mod memory;

@@ -3,7 +3,7 @@
 use super::state::{DEVICES, begin_no_grad, end_no_grad, netcl_device};
 use crate::edge::edge;
 use crate::pointers;
-use crate::status::{Failure, NetclStatus, Result};
+use crate::status::{Failure, NetclStatus};
 use netcl::device::{Device, Settings};
 use std::ffi::c_char;
 
@@ -55,30 +55,8 @@ pub unsafe extern "C" fn netcl_device_describe(
         let c = device.capabilities();
         let line = format!("{}: {}, {}, driver {}", c.id, c.name, c.vendor, c.driver_version);
         // SAFETY: guaranteed by this function's caller.
-        unsafe { hand_out(&line, text, room, length) }
+        unsafe { pointers::hand_out(&line, text, room, length) }
     })
-}
-
-/// Copies a string to a buffer of the program.
-///
-/// # Safety
-/// `text` points to space for `room` bytes or is null; `length` points to space for a number or is null.
-pub unsafe fn hand_out(line: &str, text: *mut c_char, room: usize, length: *mut usize) -> Result<()> {
-    if !length.is_null() {
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointers::put("length", length, line.len()) }?;
-    }
-    if text.is_null() {
-        return Ok(());
-    }
-    if room <= line.len() {
-        return Err(Failure::argument(format!("the buffer has {room} bytes, {} are needed", line.len() + 1)));
-    }
-    // SAFETY: likewise.
-    let to = unsafe { pointers::slice_mut("text", text.cast::<u8>(), line.len() + 1) }?;
-    to[..line.len()].copy_from_slice(line.as_bytes());
-    to[line.len()] = 0;
-    Ok(())
 }
 
 /// Stops recording operations of this thread for gradients, until `netcl_no_grad_end`. Scopes can be nested.

@@ -1,5 +1,6 @@
-//! `netcl devices`: the available devices and their capabilities.
+//! `netcl devices`: the available devices and their capabilities, and the memory pool of one.
 
+use super::{device_pool, device_pool_picture};
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
@@ -8,16 +9,36 @@ use netcl::kernel::tune::{Origin, Store};
 use netcl::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// List every OpenCL device and the simulated devices, with their capabilities
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print one JSON array with everything known about each device
+    /// Print JSON: an array with everything known about each device, or an object with --pool
     #[arg(long)]
     json: bool,
+    /// Show the memory pool of this device under a mixed load of allocations: use, rounding, free blocks
+    #[arg(long, value_name = "DEVICE")]
+    pool: Option<String>,
+    /// Write a picture of the pool to this SVG file
+    #[arg(long, value_name = "FILE", requires = "pool")]
+    svg: Option<PathBuf>,
+}
+
+/// Shows the pool of a device.
+fn pool(name: &str, args: &Args, context: &Context) -> Result<()> {
+    let report = device_pool::run(&context.open_device(name)?)?;
+    if let Some(path) = &args.svg {
+        std::fs::write(path, device_pool_picture::draw(&report))
+            .map_err(|e| Error::io("writing", path, &e))?;
+    }
+    if args.json { out::json(&report) } else { out::result(&report.text()) }
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(name) = &args.pool {
+        return pool(name, args, context);
+    }
     // Simulated devices are always available; a missing OpenCL installation is reported with them.
     let mut devices = match list(&context.settings) {
         Ok(found) => found,

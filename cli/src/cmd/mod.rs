@@ -6,6 +6,8 @@ mod chat;
 mod check_grammar;
 mod classify;
 mod defaults;
+mod device_pool;
+mod device_pool_picture;
 mod devices;
 mod doctor;
 mod eval;

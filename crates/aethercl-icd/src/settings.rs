@@ -73,7 +73,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
 }
 
 /// Default devices in order: five real GPUs, and `teaching`, a fictional one with round figures.
-const DEFAULT: [&str; 6] = ["h200", "h100", "rx7900xtx", "arc-a770", "adreno-750", "teaching"];
+const DEFAULT: [&str; 7] = ["h200", "h100", "rx7900xtx", "arc-a770", "adreno-750", "mali-g720", "teaching"];
 
 fn profile(name: &str) -> Result<Profile, String> {
     if !name.ends_with(".toml") {

@@ -23,6 +23,10 @@ impl<K> Handle<K> {
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+    /// Returns a number that no other live object has.
+    pub fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
     /// Returns the driver's data if it has type `T`.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()

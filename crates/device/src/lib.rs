@@ -39,7 +39,7 @@ pub use guard::{guarded, is_guarded};
 pub use host::{MappedFile, SharedMemory, available_memory};
 pub use open::{at_least_one, list, open_driver};
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
-pub use pool::{MemoryStats, human, size_class};
+pub use pool::{BlockPlace, MemoryStats, human, size_class};
 pub use profile::Label;
 pub use quote::{quote, quote_path};
 pub use settings::{Builders, MatmulPrecision, Settings, SimSettings};

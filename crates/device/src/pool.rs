@@ -75,6 +75,19 @@ pub struct MemoryStats {
     pub by_tag: Vec<(&'static str, usize)>,
 }
 
+/// Place of a block: a range of one allocation of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct BlockPlace {
+    /// Number of the allocation. Live allocations have different numbers.
+    pub allocation: usize,
+    /// Size of the allocation in bytes. A slab contains several blocks.
+    pub allocation_bytes: usize,
+    /// First byte of the block.
+    pub offset: usize,
+    /// Size of the block in bytes: its size class.
+    pub bytes: usize,
+}
+
 /// Rounds up to a size class: eight steps between powers of two, so at most 12.5 % is wasted.
 pub fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(256);
@@ -142,6 +155,32 @@ impl Pool {
         } else {
             state.free.entry(block.bytes).or_default().push(block);
         }
+    }
+
+    /// Returns the place of a block that belongs to the pool or the driver, not to a larger buffer.
+    pub fn place(&self, block: &Block) -> Option<BlockPlace> {
+        let Block { memory, root, offset, bytes, home, .. } = block;
+        let (offset, bytes) = (*offset, *bytes);
+        let allocation_bytes = match home {
+            Home::Part | Home::Nowhere(_) => return None,
+            _ if root.same(memory) => bytes,
+            _ if self.zone > 0 => bytes + 2 * self.zone,
+            _ => SLAB,
+        };
+        Some(BlockPlace { allocation: root.identity(), allocation_bytes, offset, bytes })
+    }
+
+    /// Returns the blocks that are kept for reuse, and the unused end of the current slab, sorted by place.
+    pub fn free_blocks(&self) -> Vec<BlockPlace> {
+        let state = self.state();
+        let mut out: Vec<BlockPlace> =
+            state.free.values().flatten().filter_map(|block| self.place(block)).collect();
+        if let Some((slab, at)) = state.slab.as_ref().filter(|(_, at)| *at < SLAB) {
+            let (allocation, bytes) = (slab.identity(), SLAB - at);
+            out.push(BlockPlace { allocation, allocation_bytes: SLAB, offset: *at, bytes });
+        }
+        out.sort();
+        out
     }
 
     /// Returns every cached block to the driver.

@@ -4,13 +4,14 @@ use serde::Deserialize;
 use std::fmt;
 
 /// The built-in profiles: name and TOML text.
-const OWN: [(&str, &str); 6] = [
+const OWN: [(&str, &str); 7] = [
     ("teaching", include_str!("../../profiles/teaching.toml")),
     ("h200", include_str!("../../profiles/h200.toml")),
     ("h100", include_str!("../../profiles/h100.toml")),
     ("rx7900xtx", include_str!("../../profiles/rx7900xtx.toml")),
     ("arc-a770", include_str!("../../profiles/arc-a770.toml")),
     ("adreno-750", include_str!("../../profiles/adreno-750.toml")),
+    ("mali-g720", include_str!("../../profiles/mali-g720.toml")),
 ];
 
 /// Model parameters of a device.

@@ -3,7 +3,7 @@
 use super::Device;
 use super::writes::Writes;
 use crate::driver::Memory;
-use crate::pool::{Block, Home, ZONE};
+use crate::pool::{Block, BlockPlace, Home, ZONE};
 use crate::{Error, Result};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -265,6 +265,11 @@ impl Buffer {
     pub(super) fn root(&self) -> Memory {
         let at = self.whole();
         at.0.block().map_or_else(|| at.0.memory.clone(), |b| b.root)
+    }
+    /// Returns the place of this buffer's memory in the pool. `None` for a released buffer and for a part of a captured step's memory.
+    pub fn place(&self) -> Option<BlockPlace> {
+        let whole = self.whole();
+        whole.0.device.pool().place(&whole.0.block()?)
     }
     /// Returns true if this is the only handle of memory that is not a part of another buffer.
     pub fn is_unshared(&self) -> bool {

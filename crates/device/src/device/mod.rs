@@ -15,7 +15,7 @@ pub use stream::Stream;
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
 use crate::open::open_driver;
-use crate::pool::{Block, Home, Pool};
+use crate::pool::{Block, BlockPlace, Home, Pool};
 use crate::profile::{Label, Profiler};
 use crate::quick::QuickMap;
 use crate::timeline::{Start, Timeline};
@@ -578,6 +578,10 @@ impl Device {
     /// Returns memory statistics.
     pub fn memory(&self) -> MemoryStats {
         self.0.pool.stats()
+    }
+    /// Returns the memory that the pool keeps for reuse, sorted by place.
+    pub fn free_blocks(&self) -> Vec<BlockPlace> {
+        self.0.pool.free_blocks()
     }
     /// Resets the peak to the current live bytes.
     pub fn reset_memory_peak(&self) {

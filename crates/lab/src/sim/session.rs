@@ -51,7 +51,7 @@ pub struct LaunchArgs {
     /// Additional build options
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     options: String,
-    /// Device profile: teaching, h200, h100, rx7900xtx, arc-a770, adreno-750, or a TOML file
+    /// Device profile: teaching, h200, h100, rx7900xtx, arc-a770, adreno-750, mali-g720, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
     /// Maximum CPU seconds of a work-group before it counts as hanging; 0: no limit

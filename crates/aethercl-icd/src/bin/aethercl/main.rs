@@ -36,7 +36,7 @@ struct Run {
     /// Checks by name, comma-separated: bounds, uninitialized, races, barriers, division, contract; all, none.
     #[arg(long, default_value = Checks::DEFAULT)]
     check: String,
-    /// Devices, comma-separated: h200, h100, rx7900xtx, arc-a770, adreno-750, teaching, or files that end in .toml.
+    /// Devices, comma-separated: h200, h100, rx7900xtx, arc-a770, adreno-750, mali-g720, teaching, or files that end in .toml.
     #[arg(long)]
     profile: Option<String>,
     /// Time limit of a work-group in seconds; 0 for no limit.
