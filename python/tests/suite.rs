@@ -101,6 +101,8 @@ files!(
     test_seed_000_script,
     test_seed_002,
     test_tensor,
+    test_torch_inplace,
+    test_torch_optim,
     test_trainer,
 );
 
