@@ -106,6 +106,8 @@ files!(
     test_seed_002,
     test_seed_004,
     test_tensor,
+    test_torch_inplace,
+    test_torch_optim,
     test_trainer,
 );
 
