@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os as _os
 import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import _methods, aethercl, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _methods, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -84,7 +85,6 @@ __all__ = [
     "__version__",
     "arange",
     "asarray",
-    "aethercl",
     "autograd",
     "bfloat16",
     "bool_",
@@ -137,3 +137,13 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+if not _TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Imports the modules that need NumPy when a program first uses them."""
+        if name in ("aethercl", "array_api", "compat"):
+            from importlib import import_module
+
+            return import_module(f"netcl.{name}")
+        raise AttributeError(f"module 'netcl' has no attribute {name!r}")

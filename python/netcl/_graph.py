@@ -95,7 +95,7 @@ class Graph:
 
     def _copy(self, tensors: Sequence[Tensor]) -> None:
         for place, t in zip(self.inputs, tensors):
-            place.copy_(t)
+            place.copy_(t.detach())
 
     def replay(self) -> Any:
         """Enqueues the commands with the current inputs."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Optional, Tuple, Union
 
-from . import _host, _pool, ops
+from . import _host, _inplace, _pool, ops
 from ._dtype import DTYPES, DType, bool_, float16, float32, int32
 from ._netcl import Device, Op, Tensor, evaluate, fold_axes, is_recording
-from ._netcl import full as _full
 from .errors import UnsupportedError
 
 
@@ -213,78 +212,6 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     return self
 
 
-def fill_(self: Tensor, value: float) -> Tensor:
-    """Overwrites every element. Not recorded on the tape."""
-    if self.dtype.is_floating_point:
-        self._set_all(value)
-    else:
-        self._put(..., _full((), value, self.dtype, self.device))
-    return self
-
-
-def zero_(self: Tensor) -> Tensor:
-    """Overwrites every element with 0. Not recorded on the tape."""
-    return fill_(self, 0.0)
-
-
-def copy_(self: Tensor, values: Any) -> Tensor:
-    """Overwrites the elements with values whose shape broadcasts to this shape. Not recorded on the tape."""
-    self._put(..., _values(values, self, self.shape))
-    return self
-
-
-def _values(values: Any, like: Tensor, shape: Tuple[int, ...]) -> Tensor:
-    if isinstance(values, (int, float)):
-        return _full(shape, values, like.dtype, like.device)
-    if not isinstance(values, Tensor):
-        from ._create import tensor
-
-        values = tensor(values, like.dtype, like.device)
-    moved = values.detach()._to(like.device, like.dtype)
-    return ops.expand(moved, tuple(shape)) if tuple(moved.shape) != tuple(shape) else moved
-
-
-def setitem(self: Tensor, index: Any, values: Any) -> None:
-    """Implements ``x[index] = values`` for integers, slices with any step, ``None``, ``...`` and masks. Not recorded on the tape.
-
-    Integer arrays, and masks combined with other indices or with several values, are processed on the host.
-    """
-    if _on_device(index, values):
-        if not isinstance(values, Tensor):
-            from ._create import tensor
-
-            values = tensor(values, None, self.device)
-        try:
-            return self._put(index, _fitting(values.detach()._to(self.device), self[index].shape) if values.ndim else values)
-        except NotImplementedError:
-            pass
-    changed = _host.numpy(self)
-    changed[_host_index(index)] = _host.numpy(values) if isinstance(values, Tensor) else values
-    self._put(..., _values(changed, self, self.shape))
-
-
-def _fitting(values: Tensor, shape: Tuple[int, ...]) -> Tensor:
-    """Removes leading axes of size 1 that the target does not have, as NumPy does."""
-    extra = values.ndim - len(shape)
-    if extra > 0 and all(n == 1 for n in values.shape[:extra]):
-        return ops.reshape(values, values.shape[extra:])
-    return values
-
-
-def _on_device(index: Any, values: Any) -> bool:
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(not (p is None or p is Ellipsis or isinstance(p, (int, slice)) or hasattr(p, "__index__") and not isinstance(p, Tensor)) or isinstance(p, bool) for p in parts):
-        one = isinstance(values, (int, float)) or isinstance(values, Tensor) and values.size == 1
-        return len(parts) == 1 and isinstance(parts[0], Tensor) and parts[0].dtype.name == "bool" and one
-    return True
-
-
-def _host_index(index: Any) -> Any:
-    parts = index if isinstance(index, tuple) else (index,)
-    seen = tuple(_host.numpy(p) if isinstance(p, Tensor) else p for p in parts)
-    return seen if isinstance(index, tuple) else seen[0]
-
-
 def iterate(self: Tensor) -> Iterator[Tensor]:
     """Iterates over the first axis."""
     return (self[i] for i in range(len(self)))
@@ -334,10 +261,11 @@ def attach() -> None:
         "to_host": _pool.to_host, "from_host": classmethod(_pool.from_host), "from_shape": classmethod(_pool.from_shape),
         "pool_handle": property(_pool.pool_handle),
         "numel": lambda self: self.size, "dim": lambda self: self.ndim,
-        "requires_grad_": requires_grad_, "fill_": fill_, "zero_": zero_, "copy_": copy_,
+        "requires_grad_": requires_grad_, "fill_": _inplace.fill_, "zero_": _inplace.zero_, "copy_": _inplace.copy_,
+        **_inplace.operators(),
         "numpy": _host.numpy, "tolist": _host.tolist, "__array__": _host.array, "__buffer__": _host.buffer,
         "__dlpack__": _host.dlpack, "__dlpack_device__": _host.dlpack_device,
-        "__setitem__": setitem, "__iter__": iterate, "__bool__": truth,
+        "__setitem__": _inplace.setitem, "__iter__": iterate, "__bool__": truth,
         "__float__": lambda self: float(self.item()), "__int__": lambda self: int(self.item()),
         "__complex__": lambda self: complex(self.item()), "__index__": index_, "__array_namespace__": namespace,
         "to_device": lambda self, device, stream=None: self._to(device),

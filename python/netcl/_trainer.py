@@ -104,7 +104,7 @@ class Trainer:
     ``runs/<preset>-<n>``]. A callback is called with each ``Event``. If it returns a true value, the run ends after the step, with a checkpoint.
     ``progress`` draws a progress bar.
 
-    ``devices`` trains on several devices, which share ``batch``; a device may appear twice. ``pipeline=P`` divides the layers among P of them, ``zero=1``
+    ``devices`` trains on several devices, which share ``batch``; a device may appear twice. ``pipeline=P`` divides the layers between P of them, ``zero=1``
     or ``2`` divides the optimizer's state, and ``shares`` (``equal``, ``speed`` or numbers) divides the batch, as with the flags of these names. Under
     ``mpirun`` or ``srun``, each process creates the same trainer and is a rank; ``devices`` are then those of each machine. Only rank 0 calls the
     callbacks.

@@ -3,7 +3,7 @@
 use crate::convert::{Ints, dtype, dtype_name};
 use crate::edge::{raised, run};
 use crate::tensor::{Given, PyTensor};
-use netcl::prelude::Tensor;
+use netcl::prelude::{DType, Result, Tensor};
 use netcl::tensor::ops::call::{Arity, AttributeKind, Call, Value};
 use netcl::tensor::ops::{calls, find};
 use pyo3::exceptions::PyTypeError;
@@ -209,7 +209,7 @@ impl PyOp {
             return Err(self.unknown_of(kwargs)?);
         }
         let given: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
-        let mut ys = run(py, || call.invoke(&given, &attributes))?;
+        let mut ys = run(py, || signed_indices(call.name, call.invoke(&given, &attributes)?))?;
         if let (false, [_]) = (call.many, call.results) {
             let y = ys.pop().ok_or_else(|| PyTypeError::new_err(format!("{}: no result", call.name)))?;
             return classes.result(py, y);
@@ -217,6 +217,19 @@ impl PyOp {
         let ys = ys.into_iter().map(|y| classes.result(py, y)).collect::<PyResult<Vec<_>>>()?;
         Ok(PyTuple::new(py, ys)?.into_any())
     }
+}
+
+/// Returns the results with indices as i32: Python subtracts from indices, and u32 would wrap below 0. The bits are the same.
+fn signed_indices(name: &str, mut ys: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    let slot = match name {
+        "argmax" | "multinomial" => 0,
+        "topk" | "sort" => 1,
+        _ => return Ok(ys),
+    };
+    if let Some(y) = ys.get_mut(slot).filter(|y| y.dtype() == DType::U32) {
+        *y = y.bits_as(DType::I32)?;
+    }
+    Ok(ys)
 }
 
 /// Names of all operations.

@@ -5,9 +5,9 @@ use crate::edge::run;
 use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::embedding::embedding;
-use netcl::tensor::ops::join::cat;
-use netcl::tensor::ops::map::map_typed_into;
+use netcl::tensor::ops::map::{map_typed, map_typed_into};
 use netcl::tensor::ops::rearrange::flip;
+use netcl::tensor::tape;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
@@ -187,18 +187,16 @@ fn stepped(x: &Tensor, axis: usize, (start, step, count): (usize, isize, usize))
     if step == 1 {
         return x.slice(at, start..start + count);
     }
-    // Views the whole steps as one more axis and takes its first element. The last step may be incomplete.
-    let whole = if start + count * step <= n { count } else { count - 1 };
-    let mut dims = x.dims().to_vec();
-    dims.splice(axis..=axis, [whole, step]);
-    let steps = x.slice(at, start..start + whole * step)?.reshape(dims)?.slice(at + 1, 0..1)?;
-    let steps = steps.squeeze(at + 1)?;
-    if whole == count {
-        return Ok(steps);
-    }
-    let last = start + whole * step;
-    let last = x.slice(at, last..last + 1)?;
-    if whole == 0 { Ok(last) } else { cat(&[&steps, &last], at) }
+    let view = x.every(axis, start, step, count)?;
+    let shape = x.shape().clone();
+    let backward = move |dys: &[Option<Tensor>]| {
+        let Some(dy) = dys.first().and_then(Option::as_ref) else { return Ok(vec![None]) };
+        let dx = Tensor::zeros(dy.device(), shape.clone(), dy.dtype())?;
+        dx.every(axis, start, step, count)?.assign(dy)?;
+        Ok(vec![Some(dx)])
+    };
+    let made = tape::function("slice", &[x], vec![view], backward)?;
+    made.into_iter().next().ok_or_else(|| Error::internal("slice: the function gave no result"))
 }
 
 /// Takes elements of an axis by u32 indices of any shape, which replaces the axis.
@@ -222,6 +220,14 @@ fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
     // (numbers, others) → the axes of the numbers at the position of the axis.
     let order = (count..count + axis).chain(0..count).chain(count + axis..count + rank - 1);
     found.permute(&order.collect::<Vec<_>>())
+}
+
+/// Adds `n` to negative indices.
+fn from_the_end(numbers: &Tensor, n: usize) -> Result<Tensor> {
+    if numbers.dtype() != DType::I32 {
+        return Ok(numbers.clone());
+    }
+    map_typed(&format!("x0 < 0 ? x0 + {n} : x0"), &[numbers], &[], numbers.shape(), DType::I32)
 }
 
 /// Returns the indices of a part on the host. Each must be within an axis of size n.
@@ -328,10 +334,9 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
                 y = stepped(&y, axis, range(*given, y.dims()[axis])?)?;
                 axis += 1;
             }
-            Part::Tensor(numbers)
-                if several == 1 && numbers.dtype() == DType::U32 && y.dtype().is_float() =>
-            {
-                y = gather(&y, axis, numbers)?;
+            // A captured step cannot read indices, so they are not checked.
+            Part::Tensor(numbers) if several == 1 && y.dtype().is_float() && y.device().is_capturing() => {
+                y = gather(&y, axis, &from_the_end(numbers, y.dims()[axis])?)?;
                 axis += numbers.shape().rank();
             }
             Part::Mask(mask, set) if several == 1 => {

@@ -21,21 +21,20 @@ impl PyUpdate {
     fn new(py: Python<'_>, name: &str, groups: Vec<Group>, hyper: BTreeMap<String, f64>) -> PyResult<Self> {
         let hyper: Vec<(&str, f64)> = hyper.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let rule = by_name(name, &hyper).map_err(|e| raised(py, &e))?;
-        let mut all = Vec::with_capacity(groups.len());
+        let (mut all, mut names) = (Vec::with_capacity(groups.len()), Vec::new());
         for (params, weight_decay, lr_scale) in groups {
             let params = params.into_iter().map(|(name, param)| {
                 let mut param = param.bind(py).borrow_mut();
-                // Steps and optimizer states identify parameters by name.
-                if param.inner.name() != Some(&name) || !param.inner.requires_grad() {
-                    let grad = param.inner.grad();
-                    param.inner = param.inner.parameter(&name);
-                    param.inner.set_grad(grad);
+                // A frozen parameter becomes a leaf here, so that the optimizer knows it when it is unfrozen. Other leaves are kept.
+                if !param.inner.requires_grad() && param.inner.name().is_none() {
+                    param.inner = param.inner.frozen(&name);
                 }
+                names.push(name);
                 param.inner.clone()
             });
             all.push(ParamGroup { params: params.collect::<Vec<Tensor>>(), weight_decay, lr_scale });
         }
-        run(py, move || Optimizer::new(rule, all)).map(Self)
+        run(py, move || Optimizer::with_names(rule, all, names)).map(Self)
     }
     /// Enables clipping from the next step on: gradients are scaled down so that their total norm is at most `max_norm`. 0 only measures
     /// the norm.

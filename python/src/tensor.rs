@@ -5,7 +5,7 @@
 
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
-use crate::edge::{run, wait};
+use crate::edge::{raised, run, wait};
 use crate::observation::refuse_read;
 use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
@@ -168,10 +168,39 @@ impl PyTensor {
         self.inner.requires_grad()
     }
     #[setter]
-    fn set_requires_grad(&mut self, on: bool) {
-        if on != self.inner.requires_grad() {
-            self.inner = if on { self.inner.parameter("") } else { self.inner.detach() };
+    fn set_requires_grad(&mut self, py: Python<'_>, on: bool) -> PyResult<()> {
+        if on == self.inner.requires_grad() || self.inner.set_requires_grad(on) {
+            return Ok(());
         }
+        if self.inner.is_made() {
+            return Err(raised(
+                py,
+                &Error::unsupported(
+                    "requires_grad: an operation computed this tensor, and only a leaf can change; use x.detach()",
+                ),
+            ));
+        }
+        if !self.inner.dtype().is_float() {
+            return Err(raised(
+                py,
+                &Error::dtype(format!(
+                    "requires_grad: a tensor of {} cannot have a gradient, only floats can",
+                    dtype_name(self.inner.dtype())
+                )),
+            ));
+        }
+        self.inner = self.inner.parameter("");
+        Ok(())
+    }
+    /// Whether no operation on the tape computed this tensor.
+    #[getter]
+    fn is_leaf(&self) -> bool {
+        !self.inner.is_made() || !self.inner.requires_grad()
+    }
+    /// Whether something other than this object can reach the elements: another tensor, a view, or an operation that saved them.
+    #[getter]
+    fn _is_shared(&self) -> bool {
+        self.inner.is_shared()
     }
     /// Makes the tensor a leaf that collects its gradient, with this name in errors.
     fn _parameter(&mut self, name: &str) {

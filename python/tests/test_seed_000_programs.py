@@ -303,7 +303,7 @@ def test_another_session_begins_after_a_shutdown():
     assert type(y) is Parameter and y.requires_grad and np.array_equal(y.to_host(), numbers(3)) and y.add(1.0).to_host().shape == (3,)
 
 
-# The whole model and a step of Adam agree with PyTorch, with invalid targets among the tokens.
+# The whole model and a step of Adam agree with PyTorch, with some invalid targets.
 def test_a_step_of_the_model_is_that_of_pytorch():
     torch = pytest.importorskip("torch")
     model, random = SimpleModel({**CONFIG, "num_layers": 1}), np.random.default_rng(4)

@@ -207,7 +207,7 @@ fn made_by(node: &Arc<TapeNode>, slot: usize, y: &Tensor) -> Tensor {
         retain: AtomicBool::new(false),
         again: None,
         given_up: false,
-        frozen: false,
+        frozen: AtomicBool::new(false),
     };
     Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
 }
@@ -309,16 +309,24 @@ impl Tensor {
             retain: AtomicBool::new(true),
             again: None,
             given_up: false,
-            frozen,
+            frozen: AtomicBool::new(frozen),
         };
         Self::from_parts(self.storage().clone(), self.layout().clone(), self.dtype(), Some(autograd))
     }
     /// Returns whether gradients flow to this tensor.
     pub fn requires_grad(&self) -> bool {
-        self.0.autograd.as_ref().is_some_and(|a| !a.frozen)
+        self.0.autograd.as_ref().is_some_and(|a| !a.frozen.load(Ordering::Relaxed))
+    }
+    /// Sets whether a leaf collects its gradient. The leaf and its gradient are kept. Returns false for a tensor that is not a leaf.
+    pub fn set_requires_grad(&self, on: bool) -> bool {
+        let leaf = self.0.autograd.as_ref().filter(|a| a.node.is_none());
+        leaf.is_some_and(|a| {
+            a.frozen.store(!on, Ordering::Relaxed);
+            true
+        })
     }
     /// Returns whether an op recorded this tensor on the tape.
-    pub(crate) fn is_made(&self) -> bool {
+    pub fn is_made(&self) -> bool {
         self.0.autograd.as_ref().is_some_and(|a| a.node.is_some())
     }
     /// Returns the name given to [`Tensor::parameter`].

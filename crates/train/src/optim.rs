@@ -73,6 +73,8 @@ pub struct Optimizer {
     update: Update,
     /// The parameters, group by group.
     params: Vec<Tensor>,
+    /// Names of the parameters in states.
+    names: Vec<String>,
     /// The updated parts of the parameters, one per entry of the update, if not everything is updated here.
     parts: Option<Vec<ParameterPart>>,
     max_norm: Option<f64>,
@@ -100,32 +102,66 @@ impl Optimizer {
         Self::make(rule, groups, (dtype == DType::F16).then(LossScale::default))
     }
 
+    /// Does the same with names of the parameters in states, group by group. The parameters' own names are not used, so several optimizers
+    /// can give one parameter different names.
+    ///
+    /// # Errors
+    /// `Shape` for another number of names than parameters, or for a name that occurs twice; other errors of [`Optimizer::new`].
+    pub fn with_names(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, names: Vec<String>) -> Result<Self> {
+        let entries = Self::unnamed_entries(groups);
+        if names.len() != entries.len() {
+            return Err(Error::shape(format!(
+                "optimizer: got {} names for {} parameters",
+                names.len(),
+                entries.len()
+            )));
+        }
+        Self::check_names(&names)?;
+        Self::over(rule, entries, names, None)
+    }
+
     fn make(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, scale: Option<LossScale>) -> Result<Self> {
         let entries = Self::entries(groups)?;
+        let names = entries.iter().map(|e| e.param.name().unwrap_or_default().to_owned()).collect();
+        Self::over(rule, entries, names, scale)
+    }
+
+    fn over(
+        rule: Arc<dyn Rule>,
+        entries: Vec<Entry>,
+        names: Vec<String>,
+        scale: Option<LossScale>,
+    ) -> Result<Self> {
         let params = entries.iter().map(|e| e.param.clone()).collect();
         let (parts, scaling) = (None, scale.is_some());
-        Ok(Self { update: Update::new(rule, entries, scale)?, params, parts, max_norm: None, scaling })
+        Ok(Self { update: Update::new(rule, entries, scale)?, params, names, parts, max_norm: None, scaling })
+    }
+
+    fn unnamed_entries(groups: Vec<ParamGroup>) -> Vec<Entry> {
+        let entry = |weight_decay, lr_scale| move |param| Entry { param, weight_decay, lr_scale };
+        groups.into_iter().flat_map(|g| g.params.into_iter().map(entry(g.weight_decay, g.lr_scale))).collect()
+    }
+
+    fn check_names(names: &[String]) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        match names.iter().find(|name| !seen.insert(name.as_str())) {
+            Some(name) => Err(Error::shape(format!("optimizer: two parameters are named {name}"))),
+            None => Ok(()),
+        }
     }
 
     /// Returns the parameters of all groups, which must have names.
     fn entries(groups: Vec<ParamGroup>) -> Result<Vec<Entry>> {
-        let entry = |weight_decay, lr_scale| move |param| Entry { param, weight_decay, lr_scale };
-        let entries: Vec<Entry> = groups
-            .into_iter()
-            .flat_map(|g| g.params.into_iter().map(entry(g.weight_decay, g.lr_scale)))
-            .collect();
-        let mut names = BTreeSet::new();
-        for Entry { param, .. } in &entries {
-            let Some(name) = param.name() else {
-                return Err(Error::shape(format!(
+        let entries = Self::unnamed_entries(groups);
+        let name = |Entry { param, .. }: &Entry| {
+            param.name().map(str::to_owned).ok_or_else(|| {
+                Error::shape(format!(
                     "optimizer: a tensor of shape {} does not have a name; make it with Tensor::parameter",
                     param.shape()
-                )));
-            };
-            if !names.insert(name) {
-                return Err(Error::shape(format!("optimizer: two parameters are named {name}")));
-            }
-        }
+                ))
+            })
+        };
+        Self::check_names(&entries.iter().map(name).collect::<Result<Vec<_>>>()?)?;
         Ok(entries)
     }
 
@@ -299,9 +335,11 @@ impl Optimizer {
             counters.scale = f32::from_le_bytes(scale.bytes[..].try_into().map_err(|_| torn(scale))?);
         }
         let (mut of_params, mut from_parameters) = (BTreeMap::new(), false);
-        for (param, kind) in self.params().flat_map(|param| self.kinds(param).map(move |kind| (param, kind)))
+        let all = self.params().zip(&self.names);
+        for (param, of, kind) in
+            all.flat_map(|(param, name)| self.kinds(param).map(move |kind| (param, name, kind)))
         {
-            let name = format!("{}.{kind}", param.name().unwrap_or_default());
+            let name = format!("{of}.{kind}");
             match take(&name, FileDtype::F32, param.dims())? {
                 Some(data) if data.bytes.len() == param.count() * 4 => drop(of_params.insert(name, data)),
                 Some(data) => return Err(torn(data)),

@@ -177,7 +177,7 @@ class _Averaged(Function):
 
 
 class DataParallel(Module):
-    """A model whose batches are divided among ranks by their shares. ``parameters()`` are the module's, and an optimizer updates them as usual.
+    """A model whose batches are divided between ranks by their shares. ``parameters()`` are the module's, and an optimizer updates them as usual.
 
     If this program drives all devices, ``model(x)`` divides the first axis of the tensors. Each part is computed in a thread on its device. The whole
     result is on the first device. The gradients of the replicas are summed, so a loss of the whole batch has the same gradients as on one

@@ -8,6 +8,7 @@ from typing import Any, Optional, Tuple
 from .. import ops
 from .._create import default_generator, ones, zeros
 from .._netcl import Tensor
+from ..autograd import no_grad
 from ..errors import ShapeError
 from .module import Module, Parameter
 
@@ -320,6 +321,10 @@ class GPT(Module):
             TransformerBlock(width, heads, dropout=dropout, dtype=dtype, device=device) for _ in range(layers)
         )
         self.norm = LayerNorm(width, dtype=dtype, device=device)
+        with no_grad():
+            self._initialize(layers)
+
+    def _initialize(self, layers: int) -> None:
         for name, parameter in self.named_parameters():
             if name.endswith(".bias") and "norm" not in name:
                 parameter.zero_()

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 from .._netcl import Tensor
 from .._state import state
+from ..autograd import no_grad
 from ..errors import FormatError
 
 M = TypeVar("M", bound="Module")
@@ -72,7 +73,11 @@ class Module:
         elif name in buffers and isinstance(value, Tensor):
             table = buffers
         else:
-            for other in (parameters, buffers, modules):
+            for other, kind, expected in ((parameters, "parameter", "an nn.Parameter"), (buffers, "buffer", "a tensor"), (modules, "module", "an nn.Module")):
+                if name in other and value is not None:
+                    raise TypeError(
+                        f"{type(self).__name__}: {name} is a {kind}, but the new value is {type(value).__name__}; assign {expected} or None, or write to it with copy_ within no_grad"
+                    )
                 other.pop(name, None)
             self.__dict__[name] = value
             return
@@ -185,9 +190,10 @@ class Module:
             if name in state and tuple(getattr(state[name], "shape", ())) != tuple(tensor.shape):
                 given = tuple(getattr(state[name], "shape", ()))
                 raise FormatError(f"load_state_dict: {name} has shape {given}, expected {tuple(tensor.shape)}")
-        for name, tensor in own.items():
-            if name in state:
-                tensor.copy_(state[name])
+        with no_grad():
+            for name, tensor in own.items():
+                if name in state:
+                    tensor.copy_(state[name])
         return missing, unknown
 
     def train(self: M, mode: bool = True) -> M:
@@ -219,14 +225,30 @@ class Module:
         return self
 
     def to(self: M, *args: Any, device: Any = None, dtype: Any = None) -> M:
-        """Moves parameters and buffers to another device, or converts them to another dtype. Create an optimizer after that."""
+        """Moves parameters and buffers to another device, or converts those of floats to another dtype. The parameters stay the same objects, so
+        shared ones stay shared. Create an optimizer after that.
+        """
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = tensor.detach().to(*args, device=device, dtype=dtype)
+            return made if tensor.dtype.is_floating_point else tensor.detach().to(made.device)
+
+        changed: Dict[int, Tensor] = {}
         for module in self.modules():
             parameters, buffers, _ = module._tables()
-            for name, parameter in list(parameters.items()):
-                moved = parameter.detach().to(*args, device=device, dtype=dtype)
-                parameters[name] = Parameter(moved, parameter.requires_grad)
+            for parameter in parameters.values():
+                if id(parameter) in changed or parameter is None:
+                    continue
+                changed[id(parameter)] = parameter
+                made = moved(parameter)
+                if made.dtype is parameter.dtype and made.device == parameter.device:
+                    continue
+                gradient = parameter.grad
+                parameter._become(Parameter(made, parameter.requires_grad))
+                parameter.grad = None if gradient is None else moved(gradient)
             for name, buffer in list(buffers.items()):
-                buffers[name] = buffer.detach().to(*args, device=device, dtype=dtype)
+                if isinstance(buffer, Tensor):
+                    buffers[name] = changed.setdefault(id(buffer), moved(buffer))
         return self
 
     def extra_repr(self) -> str:

@@ -7,7 +7,7 @@ use super::{RECORDING, Restore, record_all};
 use crate::tensor::autograd::{Again, Autograd};
 use crate::tensor::saved::{SavedVersions, described};
 use crate::{Result, Tensor};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Computes `f(x)`, but keeps only x on the tape. The backward runs `f` again, with recording, and then its backward.
@@ -87,7 +87,7 @@ impl Tensor {
             retain: AtomicBool::new(false),
             again,
             given_up,
-            frozen: a.frozen,
+            frozen: AtomicBool::new(a.frozen.load(Ordering::Relaxed)),
         });
         Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
     }

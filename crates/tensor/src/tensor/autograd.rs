@@ -21,8 +21,8 @@ pub(crate) struct Autograd {
     pub again: Option<Again>,
     /// Whether its memory was released, so that only [`Again`] is left.
     pub given_up: bool,
-    /// Whether it only has a name and does not collect a gradient.
-    pub frozen: bool,
+    /// Whether it only has a name and does not collect a gradient. A leaf can change this.
+    pub frozen: AtomicBool,
 }
 
 /// Op on the tape.

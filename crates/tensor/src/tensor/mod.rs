@@ -361,7 +361,7 @@ impl Tensor {
         self.is_made() && Arc::strong_count(&self.0) == 1 && self.0.buffer.is_unshared()
     }
     /// Returns whether anything but this handle can reach its memory or its place on the tape.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1 || !self.0.buffer.is_unshared()
     }
     /// Returns the same storage with another layout. The caller guarantees that it fits.

@@ -64,9 +64,10 @@ impl Optimizer {
         };
         let entries = parts.iter().map(entry).collect::<Result<Vec<_>>>()?;
         let scale = (dtype == DType::F16).then(LossScale::default);
+        let names = all.iter().map(|e| e.param.name().unwrap_or_default().to_owned()).collect();
         let params = all.into_iter().map(|e| e.param).collect();
         let update = Update::new(rule, entries, scale)?;
-        Ok(Self { update, params, parts: Some(parts), max_norm: None, scaling: scale.is_some() })
+        Ok(Self { update, params, names, parts: Some(parts), max_norm: None, scaling: scale.is_some() })
     }
 
     /// Returns the parts that are updated; `None` if everything is updated.
@@ -115,11 +116,13 @@ impl Optimizer {
     pub fn state_parts(&self) -> Result<Vec<StatePart>> {
         let mut all = Vec::new();
         for (i, entry) in self.update.entries().iter().enumerate() {
-            let (param, first) = match &self.parts {
-                Some(parts) => (&parts[i].param, parts[i].range.start),
-                None => (&entry.param, 0),
+            let (param, name, first) = match &self.parts {
+                Some(parts) => {
+                    (&parts[i].param, parts[i].param.name().unwrap_or_default(), parts[i].range.start)
+                }
+                None => (&entry.param, self.names[i].as_str(), 0),
             };
-            let (name, shape) = (param.name().unwrap_or_default(), param.dims().to_vec());
+            let shape = param.dims().to_vec();
             let part = |(kind, tensor): (&str, Tensor)| StatePart {
                 name: format!("{name}.{kind}"),
                 shape: shape.clone(),

@@ -12,6 +12,7 @@ from ..._create import default_generator
 from ..._create import tensor as _tensor
 from ..._netcl import Tensor
 from ..._netcl import full as _full
+from ...autograd import no_grad
 from ...errors import FormatError, ShapeError
 from .buffer import TableBuffer
 from .contexts import EmbeddingBackwardContext
@@ -60,8 +61,9 @@ class Layer:
         for name, p in own.items():
             if tuple(np.shape(state_dict[name])) != tuple(p.shape):
                 raise FormatError(f"load_state_dict: {name} has shape {np.shape(state_dict[name])}, expected {tuple(p.shape)}")
-        for name, p in own.items():
-            p.copy_(np.asarray(state_dict[name], dtype=np.float32))
+        with no_grad():
+            for name, p in own.items():
+                p.copy_(np.asarray(state_dict[name], dtype=np.float32))
 
 
 class Linear(Layer):
@@ -98,7 +100,8 @@ class Embedding(Layer):
 
     @weight_host.setter
     def weight_host(self, values: Any) -> None:
-        self.weight_param.copy_(np.asarray(values, dtype=np.float32))
+        with no_grad():
+            self.weight_param.copy_(np.asarray(values, dtype=np.float32))
 
     def _rows(self, ids: Any) -> Tensor:
         table = self.weight_param
@@ -207,7 +210,7 @@ class SimpleModel(Layer):
         self.config = dict(config)
         missing = [name for name in ("vocab_size", "max_len", "embed_dim", "num_heads", "d_ff", "num_layers") if name not in config]
         if missing:
-            raise FormatError(f"SimpleModel: the config has no {', '.join(missing)}")
+            raise FormatError(f"SimpleModel: the config lacks {', '.join(missing)}")
         width = config["embed_dim"]
         self.embedding = Embedding(config["vocab_size"], width)
         self.positional = PositionalEncoding(config["max_len"], width)

@@ -77,7 +77,7 @@ class AdamOptimizer:
         """Loads a state that ``state_dict`` returned. If it does not fit, nothing is changed."""
         missing = [name for name in ("t", "m", "v") if name not in state_dict]
         if missing:
-            raise FormatError(f"AdamOptimizer: the state has no {', '.join(missing)}; expected t, m and v")
+            raise FormatError(f"AdamOptimizer: the state lacks {', '.join(missing)}; expected t, m and v")
         t = state_dict["t"]
         if int(t) != t or t < 0:
             raise FormatError(f"AdamOptimizer: the state has t = {t}, expected a number of steps")

@@ -55,7 +55,7 @@ def recorded(compute: Callable[[], Any], context: Callable[..., FunctionContext]
 
 
 def _operand(other: Any) -> Any:
-    """Returns an operand; an array becomes a tensor, or a number if it has no axes."""
+    """Returns an operand; an array becomes a tensor, or a number if its shape is ()."""
     if isinstance(other, np.ndarray):
         return OclTensor(other) if other.ndim else other.item()
     return other

@@ -1,7 +1,7 @@
 """Expressions in OpenCL C over float32 operands, as trees: parsing, derivatives, and source code.
 
 Grammar: numbers, the operands, ``+ - * /``, comparisons, ``&& || !``, ``c ? x : y``, casts to ``float``, and OpenCL's functions of floats.
-``derivative`` knows the functions in ``FUNCTIONS``. Others are allowed in an expression, but have no derivative.
+``derivative`` knows the functions in ``FUNCTIONS``. An expression may call others too; ``derivative`` refuses them.
 """
 
 from __future__ import annotations
