@@ -9,7 +9,7 @@ use netcl::tensor::ops::call::Value;
 use netcl::tensor::ops::map::map_typed;
 use netcl::tensor::ops::reduce::{Fold, fold};
 use pyo3::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// A check that the device runs: a mask of one element that is set if an index is out of range, and the message for this case.
 pub struct Check(Tensor, String);
@@ -20,6 +20,13 @@ const MOST: usize = 256;
 thread_local! {
     /// Checks whose results have not been read.
     static OPEN: RefCell<Vec<Check>> = const { RefCell::new(Vec::new()) };
+    /// Whether operations run without checks and conversions.
+    static PLAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether operations of this thread run without checks of indices, and with the operations' own types of indices.
+pub fn are_plain() -> bool {
+    PLAIN.get()
 }
 
 /// Removes and returns the thread's checks.
@@ -74,7 +81,7 @@ fn bounds<'a>(
 pub fn watch(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&'static str, Value)]) -> Result<()> {
     let Some((ids, n, valid)) = bounds(name, inputs, attributes) else { return Ok(()) };
     let integers = matches!(ids.dtype(), DType::I32 | DType::U32);
-    if !integers || ids.count() == 0 || ids.device().is_capturing() {
+    if !integers || are_plain() || ids.count() == 0 || ids.device().is_capturing() {
         return Ok(());
     }
     let outside = match valid {
@@ -101,6 +108,14 @@ fn check_indices(py: Python<'_>) -> PyResult<()> {
     }
 }
 
+/// Sets whether operations run without checks of indices, and with the operations' own types of indices: for graphs of operations, and for
+/// functions whose invalid indices have a meaning. Returns the previous setting.
+#[pyfunction]
+fn plain_operations(on: bool) -> bool {
+    PLAIN.replace(on)
+}
+
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(plain_operations, m)?)?;
     m.add_function(wrap_pyfunction!(check_indices, m)?)
 }
