@@ -1,6 +1,7 @@
 //! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks. Gradients flow through all of them. The
 //! number of elements that a mask selects is only known on the host, so masks wait for the device.
 
+use crate::convert::Sizes;
 use crate::edge::run;
 use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Error, Result, Tensor};
@@ -168,6 +169,42 @@ fn range([start, stop, step]: [Option<isize>; 3], n: usize) -> Result<(usize, is
     let length = if step > 0 { stop - start } else { start - stop };
     let count = if length > 0 { (length - 1) / step.abs() + 1 } else { 0 };
     Ok((start.max(0).cast_unsigned(), step, count.cast_unsigned()))
+}
+
+/// Returns the strides with which a tensor of these sizes and strides can be seen in the shape `new`, if there are any.
+fn strides_of(dims: &[usize], strides: &[usize], new: &[usize]) -> Option<Vec<usize>> {
+    let mut old: Vec<(usize, usize)> =
+        dims.iter().copied().zip(strides.iter().copied()).filter(|(n, _)| *n != 1).collect();
+    let (mut made, mut at) = (vec![1; new.len()], new.len());
+    while let Some((n, stride)) = old.pop() {
+        // Joins the axes that lie behind each other in memory.
+        let (mut left, mut outer) = (n, n * stride);
+        while let Some((m, _)) = old.pop_if(|(_, s)| *s == outer) {
+            (left, outer) = (left * m, outer * m);
+        }
+        let mut step = stride;
+        while left > 1 {
+            at = at.checked_sub(1)?;
+            if left % new[at] != 0 {
+                return None;
+            }
+            made[at] = step;
+            (left, step) = (left / new[at], step * new[at]);
+        }
+    }
+    new[..at].iter().all(|n| *n == 1).then_some(made)
+}
+
+/// Returns a tensor with elements as a view of another shape, if its strides allow one.
+fn shaped(x: &Tensor, dims: Vec<usize>) -> Result<Option<Tensor>> {
+    let strides = strides_of(x.dims(), &x.layout().strides, &dims);
+    let Some(strides) = strides else { return Ok(None) };
+    let (view, shape) = (x.as_strided(dims, strides)?, x.shape().clone());
+    let backward = move |dys: &[Option<Tensor>]| match dys.first().and_then(Option::as_ref) {
+        Some(dy) => Ok(vec![Some(dy.reshape(shape.clone())?)]),
+        None => Ok(vec![None]),
+    };
+    Ok(tape::function("view", &[x], vec![view], backward)?.into_iter().next())
 }
 
 /// Takes `count` elements along an axis, starting at `start`, with stride `step`.
@@ -470,6 +507,13 @@ impl PyTensor {
         let given = Given::of(&[slf.as_any()])?;
         let (x, parts) = (slf.try_borrow()?.inner.clone(), parts(index)?);
         given.result(py, run(py, move || taken(&x, parts)).map_err(|e| out_of_bounds(py, e))?)
+    }
+    /// Returns a tensor with elements as a view of another shape with as many elements, or `None` if its strides do not allow one.
+    fn _view<'py>(slf: &Bound<'py, Self>, shape: Sizes) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let given = Given::of(&[slf.as_any()])?;
+        let x = slf.try_borrow()?.inner.clone();
+        let made = run(slf.py(), move || shaped(&x, shape.0))?;
+        made.map(|made| given.result(slf.py(), made)).transpose()
     }
     /// Overwrites the elements that integers, slices, `None`, `...` or one mask select with values on the same device. This is not recorded
     /// on the tape.

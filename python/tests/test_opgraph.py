@@ -190,7 +190,7 @@ def test_operations_with_indices():
     graph = nc.OpGraph(lambda ids: nc.ops.embedding(table, ids), nc.tensor([1, 2]))
     assert graph.operations == ["embedding"] and graph(nc.tensor([4, 0])).tolist() == table[[4, 0]].tolist()
     graph = nc.OpGraph(lambda x: x.argmax(-1), x)
-    assert graph.operations == ["argmax"] and graph(x).tolist() == x.argmax(-1).tolist()
+    assert graph.operations[-1] == "argmax" and graph(x).tolist() == x.argmax(-1).tolist()
     model = nn.GPT(vocab=11, length=8, layers=1, heads=2, width=16).eval()
     ids = nc.tensor([[1, 2, 10]])
     np.testing.assert_allclose(nc.OpGraph(model, ids)(ids).numpy(), model(ids).detach().numpy(), atol=1e-5)
