@@ -3,7 +3,6 @@
 //! The check runs on the device, after which nothing waits for it. The thread's next read from a device raises the error. Steps that are
 //! captured as graphs are not checked.
 
-use crate::edge::run;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::call::Value;
 use netcl::tensor::ops::map::map_typed;
@@ -98,16 +97,6 @@ pub fn watch(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&'static str
     failed(&full)?.map_or(Ok(()), |words| Err(Error::format(words)))
 }
 
-/// Waits for the thread's open checks. Raises the error of the first one that failed.
-#[pyfunction]
-fn check_indices(py: Python<'_>) -> PyResult<()> {
-    let open = take();
-    match run(py, move || failed(&open))? {
-        Some(words) => Err(crate::edge::out_of_bounds(py, words)),
-        None => Ok(()),
-    }
-}
-
 /// Sets whether operations run without checks of indices, and with the operations' own types of indices: for graphs of operations, and for
 /// functions whose invalid indices have a meaning. Returns the previous setting.
 #[pyfunction]
@@ -116,6 +105,5 @@ fn plain_operations(on: bool) -> bool {
 }
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(plain_operations, m)?)?;
-    m.add_function(wrap_pyfunction!(check_indices, m)?)
+    m.add_function(wrap_pyfunction!(plain_operations, m)?)
 }

@@ -38,6 +38,7 @@ mod product;
 mod scope;
 mod tensor;
 mod trainer;
+mod views;
 
 /// Adds all classes and functions to the module.
 #[pymodule]

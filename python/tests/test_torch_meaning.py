@@ -194,6 +194,15 @@ def test_view_shares_memory_or_refuses(shape, base):
     same(program, {"rows": X.reshape(15, 4)[:6], "columns": X.reshape(10, 6)[:6]}.get(base, X.reshape(15, 4)[:3]).copy(), graded=False)
 
 
+def test_views_of_parts_have_gradients():
+    def program(lib, x):
+        q, k = x[..., :4], x[..., 4:]
+        q, k = q.view(2, 3, 2, 2).transpose(1, 2), k.view(2, 3, 2, 2).transpose(1, 2)
+        return (q @ k.transpose(-2, -1)).softmax(-1), q.transpose(1, 2).reshape(2, 3, -1), x[:, ::2].view(2, -1, 2, 4)
+
+    same(program, RANDOM.normal(size=(2, 3, 8)).astype(np.float32), rtol=1e-4)
+
+
 def test_arguments_of_layers_in_another_order_are_refused():
     with pytest.raises(TypeError):
         nn.Embedding(4, 2, 0)
