@@ -10,7 +10,7 @@ fn strides_of(dims: &[usize], strides: &[usize], new: &[usize]) -> Option<Vec<us
         dims.iter().copied().zip(strides.iter().copied()).filter(|(n, _)| *n != 1).collect();
     let (mut made, mut at) = (vec![1; new.len()], new.len());
     while let Some((n, stride)) = old.pop() {
-        // Joins the axes that lie behind each other in memory.
+        // Joins axes whose elements follow each other in memory.
         let (mut left, mut outer) = (n, n * stride);
         while let Some((m, _)) = old.pop_if(|(_, s)| *s == outer) {
             (left, outer) = (left * m, outer * m);
