@@ -6,8 +6,9 @@ that memory, so the write is refused otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 from . import _host, ops
 from ._netcl import Tensor, is_recording, record
@@ -43,7 +44,7 @@ def is_traced(name: str, x: Tensor, shared: bool, *given: Any) -> bool:
 def _in_place(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
         traced = is_traced(symbol, self, self._is_shared, other)
-        with no_grad() if not traced else _Unchanged():
+        with contextlib.nullcontext() if traced else no_grad():
             made = compute(self, other)
         if made is NotImplemented:
             return made
@@ -61,16 +62,6 @@ def _in_place(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[[Tens
     method.__name__ = method.__qualname__ = compute.__name__
     method.__doc__ = f"Computes ``self {symbol} other`` in the memory of this tensor."
     return method
-
-
-class _Unchanged:
-    """A block that changes nothing."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: Any) -> None:
-        pass
 
 
 def _plain(symbol: str) -> Callable[[Any, Any], Any]:
@@ -150,7 +141,7 @@ def _summed(x: Tensor, shape: Tuple[int, ...]) -> Tensor:
 
 def _recorded(x: Tensor, index: Any, values: Any) -> None:
     """Makes ``x`` the result of a write that is on the tape."""
-    given = values._to(x.device, x.dtype) if isinstance(values, Tensor) else _full((), values, x.dtype, x.device) if isinstance(values, (int, float)) else _values(values, x, ())
+    given = values._to(x.device, x.dtype) if isinstance(values, Tensor) else _values(values, x, None)
     shape = tuple(given.shape)
     with no_grad():
         written = x.detach().clone()
@@ -164,21 +155,19 @@ def _recorded(x: Tensor, index: Any, values: Any) -> None:
             _write(kept, index, 0.0)
             return [kept, _summed(chosen, shape)]
 
-    self_, made = x, record("write", [x, given], [written], backward)[0]
-    self_._become(made)
+    x._become(record("write", [x, given], [written], backward)[0])
 
 
-def _values(values: Any, like: Tensor, shape: Tuple[int, ...]) -> Tensor:
+def _values(values: Any, like: Tensor, shape: Optional[Tuple[int, ...]]) -> Tensor:
+    """Returns the values with the dtype and device of ``like``, expanded to a shape if one is given."""
     if isinstance(values, (int, float)):
-        return _full(shape, values, like.dtype, like.device)
+        return _full(shape or (), values, like.dtype, like.device)
     if not isinstance(values, Tensor):
         from ._create import tensor
 
         values = tensor(values, like.dtype, like.device)
-        if shape == ():
-            return values  # type: ignore[no-any-return, unused-ignore]
-    moved = values.detach()._to(like.device, like.dtype)
-    return ops.expand(moved, tuple(shape)) if tuple(moved.shape) != tuple(shape) else moved
+    moved: Tensor = values.detach()._to(like.device, like.dtype)
+    return moved if shape is None or tuple(moved.shape) == tuple(shape) else ops.expand(moved, tuple(shape))
 
 
 def _write(self: Tensor, index: Any, values: Any) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _host, _inplace, _pool, ops
 from ._dtype import DTYPES, DType, bool_, float16, float32, int32
 from ._netcl import Device, Op, Tensor, evaluate, fold_axes, is_recording
 from ._netcl import full as _full
-from .errors import IndexOutOfBounds, UnsupportedError
+from ._state import state
+from .errors import IndexOutOfBounds, ShapeError, UnsupportedError
 
 
 Axes = Union[None, int, Tuple[int, ...], List[int]]
@@ -60,6 +62,21 @@ def to(self: Tensor, *args: Any, device: Any = None, dtype: Any = None) -> Tenso
 def reshape(self: Tensor, *shape: Any) -> Tensor:
     """Returns the same elements in another shape. One size may be -1 and is then inferred."""
     return ops.reshape(self, _ints(shape))
+
+
+def view(self: Tensor, *shape: Any) -> Tensor:
+    """Returns the same memory in another shape. If this is not possible, it is an error."""
+    sizes = _ints(shape)
+    if -1 in sizes and self.size:
+        known = -math.prod(sizes)
+        sizes = tuple(self.size // known if n == -1 and known > 0 else n for n in sizes)
+    # A graph of operations has only reshape.
+    if not self.size or self.is_contiguous() or state.capturing or math.prod(sizes) != self.size or min(sizes, default=1) < 1:
+        return ops.reshape(self, _ints(shape))
+    made = self._view(sizes)
+    if made is None:
+        raise ShapeError(f"view: a tensor of shape {tuple(self.shape)} and strides {tuple(self.strides)} needs a copy for the shape {sizes}; write x.reshape(…)")
+    return made
 
 
 def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
@@ -354,7 +371,7 @@ def attach() -> None:
         "mT": property(lambda self: transpose(self)),
         "to": to, "cast": lambda self, dtype: self._to(None, dtype), "float": float_, "half": half,
         "cpu": lambda self: self._to(None, None),
-        "reshape": reshape, "view": reshape, "flatten": flatten, "permute": permute, "transpose": transpose,
+        "reshape": reshape, "view": view, "flatten": flatten, "permute": permute, "transpose": transpose,
         "unsqueeze": unsqueeze, "squeeze": squeeze, "expand": expand,
         "sum": sum_, "mean": mean, "max": max_, "min": min_, "amax": amax, "amin": amin, "roll": roll, "multinomial": multinomial, "var": var, "std": std,
         "prod": prod, "any": any_, "all": all_, "argmax": argmax, "argmin": argmin, "where": where,

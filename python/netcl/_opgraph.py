@@ -8,7 +8,7 @@ import json
 import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._netcl import Device, Operations, Tensor
+from ._netcl import Device, Operations, Tensor, plain_operations
 from ._state import state
 from .errors import FormatError
 from .nn.module import Module, Parameter
@@ -47,11 +47,14 @@ class _Recording:
 
     def __init__(self) -> None:
         self.optimizers: List[Any] = []
+        self._before: List[bool] = []
 
     def __enter__(self) -> None:
         state.capturing.append(self)
+        self._before.append(plain_operations(True))
 
     def __exit__(self, *_: Any) -> None:
+        plain_operations(self._before.pop())
         state.capturing.pop()
 
     def note_module(self, module: Module) -> None:

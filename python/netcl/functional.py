@@ -5,7 +5,7 @@ All other operations of ``netcl.ops`` are here too. An argument of PyTorch that 
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 
 from . import ops
 from ._create import ones, zeros
@@ -13,8 +13,14 @@ from ._dtype import int32
 from ._netcl import Tensor
 from .autograd import no_grad
 from .errors import ShapeError, UnsupportedError
-from .ops import *  # noqa: F403
 from .ops import __all__ as __all__
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+else:
+    from .ops import *  # noqa: F403
 
 Sizes = Union[int, Sequence[int]]
 EPSILONS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}

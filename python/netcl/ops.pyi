@@ -150,11 +150,11 @@ def split(x: Tensor, lengths: _Ints, axis: int = 0) -> Tuple[Tensor, ...]:
 def chunk(x: Tensor, count: int, axis: int = 0) -> Tuple[Tensor, ...]:
     """`count` views of equal length along an axis."""
 def argmax(x: Tensor, axis: int = -1) -> Tensor:
-    """Indices, u32, of the largest elements along an axis, which is removed. Equal elements give the lowest index; a NaN is larger than any number. No gradient."""
+    """Indices, i32, of the largest elements along an axis, which is removed. Equal elements give the lowest index; a NaN is larger than any number. No gradient."""
 def topk(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:
-    """The k largest elements of the last axis and their indices, u32, both `(.., k)`. The largest is first. Equal elements are in the order of their indices. A NaN is larger than any number. The gradient of a value flows to its element."""
+    """The k largest elements of the last axis and their indices, i32, both `(.., k)`. The largest is first. Equal elements are in the order of their indices. A NaN is larger than any number. The gradient of a value flows to its element."""
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
-    """Sorts the elements of an axis; also returns their indices, u32. Equal elements keep their order, also with `descending`; a NaN is larger than any number."""
+    """Sorts the elements of an axis; also returns their indices, i32. Equal elements keep their order, also with `descending`; a NaN is larger than any number."""
 def cumsum(x: Tensor, axis: int = -1) -> Tensor:
     """Cumulative sums: of all elements of an axis up to and including each. Rounding errors are compensated, so the error does not grow with the length."""
 def gather(x: Tensor, ids: Tensor, axis: int = -1) -> Tensor:
@@ -164,7 +164,7 @@ def scatter(x: Tensor, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
 def scatter_add(x: Tensor, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
     """x with `source` added by index along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`. Sums are f32, in the order of positions, so the bits are always the same. An invalid index adds nothing."""
 def multinomial(weights: Tensor, samples: int, seed: Optional[int] = None, offset: int = 0) -> Tensor:
-    """Draws `samples` indices per row of the last axis with replacement, u32 `(.., samples)`. The probability of an index is proportional to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
+    """Draws `samples` indices per row of the last axis with replacement, i32 `(.., samples)`. The probability of an index is proportional to its weight. A row whose sum is 0, infinite or NaN gives -1. No gradient."""
 def choose(logits: Tensor, rules: Tensor, words: Tensor, state: Tensor, *, bias: Optional[Tensor] = None, candidates: int, advance: bool = True) -> Tensor:
     """Samples the next token of each of B texts from logits `(B, V)`. Returns u32 `(B)`. The inputs are the engine's sampling rules, random words `(R, B)` and decoding state, which `advance` updates. `bias` `(V)` f32 is added to the logits. No gradient."""
 def dropout(x: Tensor, probability: _Number = 0.5, seed: Optional[int] = None, offset: int = 0) -> Tensor:

@@ -91,9 +91,9 @@ def _places(rule: str, params: Params, lr: float, weight_decay: float, defaults:
     for group in groups:
         hyper = _hyper(rule, defaults, group)
         scale = (float(group.get("lr", lr)) / base if base else 1.0) * float(group.get("lr_scale", 1.0))
-        own = [group["params"]] if isinstance(group["params"], Tensor) else group["params"]
+        own: List[Any] = [group["params"]] if isinstance(group["params"], Tensor) else group["params"]
         for p in own:
-            name, tensor = p if isinstance(p, tuple) else (f"{len(places)}", p)
+            name, tensor = p if isinstance(p, tuple) else (str(len(places)), p)
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"optimizer: a parameter is {type(tensor).__name__}, expected a tensor")
             if not tensor.is_leaf:
@@ -101,7 +101,7 @@ def _places(rule: str, params: Params, lr: float, weight_decay: float, defaults:
             if any(tensor is other.tensor for other in places):
                 raise ValueError(f"optimizer: the parameter {name} is given twice")
             # A parameter shared with a decoder keeps its name.
-            name = getattr(tensor, "own_name", name)
+            name = str(getattr(tensor, "own_name", name))
             places.append(_Place(name, tensor, float(group.get("weight_decay", weight_decay)), scale, hyper))
     return places, base
 

@@ -101,8 +101,11 @@ impl PyOp {
     }
     /// A paragraph that describes it.
     #[getter]
-    fn doc(&self) -> &'static str {
-        self.call.doc
+    fn doc(&self) -> String {
+        match has_indices(self.call.name) {
+            Some(_) => self.call.doc.replace("2³² - 1", "-1").replace("u32", "i32"),
+            None => self.call.doc.to_owned(),
+        }
     }
     /// Inputs: name and arity (`one`, `optional` or `list`).
     #[getter]
@@ -224,13 +227,18 @@ impl PyOp {
     }
 }
 
+/// Returns the number of an operation's result that has indices.
+fn has_indices(name: &str) -> Option<usize> {
+    match name {
+        "argmax" | "multinomial" => Some(0),
+        "topk" | "sort" => Some(1),
+        _ => None,
+    }
+}
+
 /// Returns the results with indices as i32: Python subtracts from indices, and u32 would wrap below 0. The bits are the same.
 fn signed_indices(name: &str, mut ys: Vec<Tensor>) -> Result<Vec<Tensor>> {
-    let slot = match name {
-        "argmax" | "multinomial" => 0,
-        "topk" | "sort" => 1,
-        _ => return Ok(ys),
-    };
+    let Some(slot) = has_indices(name).filter(|_| !ids::are_plain()) else { return Ok(ys) };
     if let Some(y) = ys.get_mut(slot).filter(|y| y.dtype() == DType::U32) {
         *y = y.bits_as(DType::I32)?;
     }

@@ -3,13 +3,12 @@
 //! The check runs on the device, after which nothing waits for it. The thread's next read from a device raises the error. Steps that are
 //! captured as graphs are not checked.
 
-use crate::edge::run;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::call::Value;
 use netcl::tensor::ops::map::map_typed;
 use netcl::tensor::ops::reduce::{Fold, fold};
 use pyo3::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// A check that the device runs: a mask of one element that is set if an index is out of range, and the message for this case.
 pub struct Check(Tensor, String);
@@ -20,6 +19,13 @@ const MOST: usize = 256;
 thread_local! {
     /// Checks whose results have not been read.
     static OPEN: RefCell<Vec<Check>> = const { RefCell::new(Vec::new()) };
+    /// Whether operations run without checks and conversions.
+    static PLAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether operations of this thread run without checks of indices, and with the operations' own types of indices.
+pub fn are_plain() -> bool {
+    PLAIN.get()
 }
 
 /// Removes and returns the thread's checks.
@@ -74,7 +80,7 @@ fn bounds<'a>(
 pub fn watch(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&'static str, Value)]) -> Result<()> {
     let Some((ids, n, valid)) = bounds(name, inputs, attributes) else { return Ok(()) };
     let integers = matches!(ids.dtype(), DType::I32 | DType::U32);
-    if !integers || ids.count() == 0 || ids.device().is_capturing() {
+    if !integers || are_plain() || ids.count() == 0 || ids.device().is_capturing() {
         return Ok(());
     }
     let outside = match valid {
@@ -91,16 +97,13 @@ pub fn watch(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&'static str
     failed(&full)?.map_or(Ok(()), |words| Err(Error::format(words)))
 }
 
-/// Waits for the thread's open checks. Raises the error of the first one that failed.
+/// Sets whether operations run without checks of indices, and with the operations' own types of indices: for graphs of operations, and for
+/// functions whose invalid indices have a meaning. Returns the previous setting.
 #[pyfunction]
-fn check_indices(py: Python<'_>) -> PyResult<()> {
-    let open = take();
-    match run(py, move || failed(&open))? {
-        Some(words) => Err(crate::edge::out_of_bounds(py, words)),
-        None => Ok(()),
-    }
+fn plain_operations(on: bool) -> bool {
+    PLAIN.replace(on)
 }
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(check_indices, m)?)
+    m.add_function(wrap_pyfunction!(plain_operations, m)?)
 }

@@ -1,13 +1,13 @@
 //! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks. Gradients flow through all of them. The
 //! number of elements that a mask selects is only known on the host, so masks wait for the device.
 
+use crate::convert::Sizes;
 use crate::edge::run;
 use crate::tensor::{Given, PyTensor};
+use crate::views::{gather, shaped, stepped};
 use netcl::prelude::{DType, Error, Result, Tensor};
-use netcl::tensor::ops::embedding::embedding;
 use netcl::tensor::ops::map::{map_typed, map_typed_into};
 use netcl::tensor::ops::rearrange::flip;
-use netcl::tensor::tape;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
@@ -168,58 +168,6 @@ fn range([start, stop, step]: [Option<isize>; 3], n: usize) -> Result<(usize, is
     let length = if step > 0 { stop - start } else { start - stop };
     let count = if length > 0 { (length - 1) / step.abs() + 1 } else { 0 };
     Ok((start.max(0).cast_unsigned(), step, count.cast_unsigned()))
-}
-
-/// Takes `count` elements along an axis, starting at `start`, with stride `step`.
-fn stepped(x: &Tensor, axis: usize, (start, step, count): (usize, isize, usize)) -> Result<Tensor> {
-    let at = axis.cast_signed();
-    if count == 0 {
-        return x.slice(at, 0..0);
-    }
-    if step < 0 {
-        let numbers = (0..count).map(|i| (start - i * step.unsigned_abs()) as u32).collect::<Vec<_>>();
-        return gather(x, axis, &Tensor::from_u32(x.device(), [count], &numbers)?);
-    }
-    let (step, n) = (step.unsigned_abs(), x.dims()[axis]);
-    if step == 1 && count == n {
-        return Ok(x.clone());
-    }
-    if step == 1 {
-        return x.slice(at, start..start + count);
-    }
-    let view = x.every(axis, start, step, count)?;
-    let shape = x.shape().clone();
-    let backward = move |dys: &[Option<Tensor>]| {
-        let Some(dy) = dys.first().and_then(Option::as_ref) else { return Ok(vec![None]) };
-        let dx = Tensor::zeros(dy.device(), shape.clone(), dy.dtype())?;
-        dx.every(axis, start, step, count)?.assign(dy)?;
-        Ok(vec![Some(dx)])
-    };
-    let made = tape::function("slice", &[x], vec![view], backward)?;
-    made.into_iter().next().ok_or_else(|| Error::internal("slice: the function gave no result"))
-}
-
-/// Takes elements of an axis by u32 indices of any shape, which replaces the axis.
-fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
-    let rank = x.shape().rank();
-    let order: Vec<usize> = [axis].into_iter().chain((0..rank).filter(|a| *a != axis)).collect();
-    let front = x.permute(&order)?; // (N, others)
-    let others = front.dims()[1..].to_vec();
-    let width: usize = others.iter().product();
-    let rows = front.reshape([x.dims()[axis], width])?;
-    let found = match x.dtype() {
-        dtype if dtype.is_float() => embedding(&rows, numbers)?,
-        // Rows are copied bitwise, whatever type their words have.
-        dtype => netcl::prelude::no_grad(|| match dtype {
-            DType::Bool => embedding(&rows.to_dtype(DType::F16)?, numbers)?.to_dtype(dtype),
-            _ => embedding(&rows.bits_as(DType::F32)?, numbers)?.bits_as(dtype),
-        })?,
-    };
-    let count = numbers.shape().rank();
-    let found = found.reshape([numbers.dims(), &others].concat())?;
-    // (numbers, others) → the axes of the numbers at the position of the axis.
-    let order = (count..count + axis).chain(0..count).chain(count + axis..count + rank - 1);
-    found.permute(&order.collect::<Vec<_>>())
 }
 
 /// Adds `n` to negative indices.
@@ -470,6 +418,13 @@ impl PyTensor {
         let given = Given::of(&[slf.as_any()])?;
         let (x, parts) = (slf.try_borrow()?.inner.clone(), parts(index)?);
         given.result(py, run(py, move || taken(&x, parts)).map_err(|e| out_of_bounds(py, e))?)
+    }
+    /// Returns a tensor with elements as a view of another shape with as many elements, or `None` if its strides do not allow one.
+    fn _view<'py>(slf: &Bound<'py, Self>, shape: Sizes) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let given = Given::of(&[slf.as_any()])?;
+        let x = slf.try_borrow()?.inner.clone();
+        let made = run(slf.py(), move || shaped(&x, shape.0))?;
+        made.map(|made| given.result(slf.py(), made)).transpose()
     }
     /// Overwrites the elements that integers, slices, `None`, `...` or one mask select with values on the same device. This is not recorded
     /// on the tape.

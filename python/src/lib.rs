@@ -43,6 +43,7 @@ mod stream;
 mod tensor;
 mod trainer;
 mod trainer_ranks;
+mod views;
 
 /// Adds all classes and functions to the module.
 #[pymodule]

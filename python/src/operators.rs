@@ -4,7 +4,6 @@
 //! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 do not have a common type.
 
 use crate::edge::{raised, run};
-use crate::product::matrix_product;
 use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Error, Result, Shape, Tensor};
 use netcl::tensor::ops::map::{Number, map_typed};
@@ -414,12 +413,6 @@ impl PyTensor {
     }
     fn __rrshift__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
         apply(py, SHIFT_RIGHT, slf, other, true)
-    }
-    fn __matmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        matrix_product(slf, other, false)
-    }
-    fn __rmatmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        matrix_product(slf, other, true)
     }
     fn __pow__<'py>(
         slf: &Bound<'py, Self>,

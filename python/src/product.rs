@@ -7,7 +7,7 @@ use netcl::prelude::{Error, Result, Tensor};
 use pyo3::prelude::*;
 
 /// Multiplies with a tensor or an array. With `swapped`, the other operand is on the left.
-pub fn matrix_product<'py>(x: &Bound<'py, PyTensor>, other: &Bound<'py, PyAny>, swapped: bool) -> Made<'py> {
+fn matrix_product<'py>(x: &Bound<'py, PyTensor>, other: &Bound<'py, PyAny>, swapped: bool) -> Made<'py> {
     let (py, given) = (x.py(), Given::of(&[x.as_any(), other])?);
     let x = x.try_borrow()?.inner.clone();
     let y = match Other::of(other)? {
@@ -43,5 +43,15 @@ fn integer_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         (x, y) => {
             Err(Error::shape(format!("matmul: integer matrices of shapes {x:?} and {y:?} do not match")))
         }
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    fn __matmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        matrix_product(slf, other, false)
+    }
+    fn __rmatmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        matrix_product(slf, other, true)
     }
 }

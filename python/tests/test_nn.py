@@ -95,7 +95,7 @@ def test_layers_follow_their_formulas():
     w, b = linear.weight.numpy(), linear.bias.numpy()
     np.testing.assert_allclose(linear(t).numpy(), x @ w.T + b, atol=1e-5)
     np.testing.assert_allclose(nn.LayerNorm(8)(t).numpy(), (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5), atol=1e-5)
-    np.testing.assert_allclose(nn.RMSNorm(8)(t).numpy(), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5), atol=1e-5)
+    np.testing.assert_allclose(nn.RMSNorm(8, eps=1e-5)(t).numpy(), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5), atol=1e-5)
     np.testing.assert_allclose(nn.ReLU()(t).numpy(), np.maximum(x, 0))
     np.testing.assert_allclose(nn.Softmax()(t).numpy(), softmax(x), atol=1e-6)
     np.testing.assert_allclose(nn.Flatten()(t).numpy(), x.reshape(2, -1))

@@ -183,3 +183,14 @@ def test_a_fused_function_is_noted_by_its_operations():
     graph = nc.OpGraph(f, nc.zeros(3))
     assert "relu" in graph.operations
     assert graph(nc.tensor([1.0, -2.0, 0.0])).tolist() == [3, 0, 1]
+
+
+def test_operations_with_indices():
+    table, x = nc.randn(5, 3), nc.randn(4, 6)
+    graph = nc.OpGraph(lambda ids: nc.ops.embedding(table, ids), nc.tensor([1, 2]))
+    assert graph.operations == ["embedding"] and graph(nc.tensor([4, 0])).tolist() == table[[4, 0]].tolist()
+    graph = nc.OpGraph(lambda x: x.argmax(-1), x)
+    assert graph.operations[-1] == "argmax" and graph(x).tolist() == x.argmax(-1).tolist()
+    model = nn.GPT(vocab=11, length=8, layers=1, heads=2, width=16).eval()
+    ids = nc.tensor([[1, 2, 10]])
+    np.testing.assert_allclose(nc.OpGraph(model, ids)(ids).numpy(), model(ids).detach().numpy(), atol=1e-5)

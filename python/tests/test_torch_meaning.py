@@ -183,6 +183,33 @@ def test_rms_norm_has_the_epsilon_of_the_dtype(eps):
     agree(nn.RMSNorm(5, eps=eps)(nc.tensor(x)), torch.nn.RMSNorm(5, eps=eps)(torch.tensor(x)), 1e-4)
 
 
+@pytest.mark.parametrize("shape", [(12,), (2, 6), (4, 3), (3, 4), (3, 2, 2)])
+@pytest.mark.parametrize("base", ["plain", "transposed", "rows", "columns"])
+def test_view_shares_memory_or_refuses(shape, base):
+    def program(lib, x):
+        y = {"plain": x, "transposed": x.T, "rows": x[::2], "columns": x[:, :2]}[base].view(shape)
+        y += 1
+        return x, y
+
+    same(program, {"rows": X.reshape(15, 4)[:6], "columns": X.reshape(10, 6)[:6]}.get(base, X.reshape(15, 4)[:3]).copy(), graded=False)
+
+
+def test_views_of_parts_have_gradients():
+    def program(lib, x):
+        q, k = x[..., :4], x[..., 4:]
+        q, k = q.view(2, 3, 2, 2).transpose(1, 2), k.view(2, 3, 2, 2).transpose(1, 2)
+        return (q @ k.transpose(-2, -1)).softmax(-1), q.transpose(1, 2).reshape(2, 3, -1), x[:, ::2].view(2, -1, 2, 4)
+
+    same(program, RANDOM.normal(size=(2, 3, 8)).astype(np.float32), rtol=1e-4)
+
+
+def test_arguments_of_layers_in_another_order_are_refused():
+    with pytest.raises(TypeError):
+        nn.Embedding(4, 2, 0)
+    with pytest.raises(TypeError):
+        nn.CrossEntropyLoss(nc.ones(4))
+
+
 def test_what_a_module_refuses_to_assign():
     for lib, modules in ((nc, nn), (torch, torch.nn)):
         layer = modules.Linear(2, 2)

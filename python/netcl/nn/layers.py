@@ -52,7 +52,7 @@ class Linear(Module):
 class Embedding(Module):
     """Looks up rows of a table: ids of any shape → the ids' shape with a last axis of size ``embedding_dim``."""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, std: float = 1.0, dtype: Any = None, device: Any = None) -> None:
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, std: float = 1.0, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
         self.weight = _normal((num_embeddings, embedding_dim), std, dtype, device)
 
@@ -316,7 +316,7 @@ class GPT(Module):
         from .module import ModuleList
 
         self.length = length
-        self.tokens = Embedding(vocab, width, 0.02, dtype, device)
+        self.tokens = Embedding(vocab, width, std=0.02, dtype=dtype, device=device)
         self.positions = LearnedPositions(length, width, dtype=dtype, device=device)
         self.blocks = ModuleList(
             TransformerBlock(width, heads, dropout=dropout, dtype=dtype, device=device) for _ in range(layers)

@@ -19,7 +19,7 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
 class CrossEntropyLoss(Module):
     """Cross entropy of logits (C), (N, C) or (N, C, ..) and class indices, as in ``functional.cross_entropy``."""
 
-    def __init__(self, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
         super().__init__()
         self.ignore_index, self.label_smoothing, self.reduction = ignore_index, label_smoothing, reduction
 

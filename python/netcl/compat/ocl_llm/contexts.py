@@ -6,7 +6,7 @@ from typing import Any, Optional, Tuple
 
 from ... import ops
 from ..._create import tensor
-from ..._netcl import Tensor, evaluate_into, uninitialised
+from ..._netcl import Tensor, evaluate_into, plain_operations, uninitialised
 from ..._netcl import full as _full
 from .context import FunctionContext
 from .ids import valid_ids
@@ -205,8 +205,13 @@ class EmbeddingBackwardContext(FunctionContext):
         (rows, width), ids = saved["shape"], saved["ids"].reshape(-1)
         places = ops.expand(ops.unsqueeze(tensor(ids, device=grad_output.device), 1), (len(ids), width))
         into = _full((rows, width), 0.0, grad_output.dtype, grad_output.device)
-        # The id -1 adds nothing.
-        self.apply_gradients(ops.scatter_add(into, places, ops.reshape(grad_output, (len(ids), width)), 0))
+        # The id -1 adds nothing, so it must not raise an error.
+        before = plain_operations(True)
+        try:
+            gradient = ops.scatter_add(into, places, ops.reshape(grad_output, (len(ids), width)), 0)
+        finally:
+            plain_operations(before)
+        self.apply_gradients(gradient)
 
 
 __all__ = [
