@@ -67,6 +67,32 @@ def parameters(source: str, entry: Optional[str] = None) -> Tuple[str, List[Para
     return entry, out
 
 
+LIMITS = ("netcl_items_x", "netcl_items_y", "netcl_items_z")
+"""Names of the parameters that a guarded kernel has in addition: the numbers of work-items."""
+
+GROUP_WORDS = r"\b(barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|wait_group_events|__local|local|get_local_\w+|get_group_id|get_num_groups|get_global_size)\b"
+"""Words of a kernel whose work-items depend on the others of their group, so that none may be left out."""
+
+
+def _blank(source: str) -> str:
+    """Replaces comments with spaces, so that positions stay the same."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), source, flags=re.DOTALL)
+
+
+def guarded(source: str, entry: str) -> Optional[str]:
+    """Returns the source of a kernel whose work-items beyond the numbers of three more parameters end at once. Lines keep their numbers. Returns
+    ``None`` if a work-group needs all of its work-items.
+    """
+    text = _blank(source)
+    head = re.search(rf"\b(?:__kernel|kernel)\b[^;{{}}]*?\bvoid\s+{entry}\s*\(([^)]*)\)\s*{{", text)
+    if head is None or re.search(GROUP_WORDS, text):
+        return None
+    more = ", ".join(f"const uint {name}" for name in LIMITS)
+    check = " || ".join(f"get_global_id({axis}) >= {name}" for axis, name in enumerate(LIMITS))
+    comma = ", " if head[1].strip() else ""
+    return f"{source[: head.end(1)]}{comma}{more}{source[head.end(1) : head.end()]} if ({check}) return; {source[head.end() :]}"
+
+
 def _three(sizes: Any) -> List[int]:
     given = [sizes] if isinstance(sizes, int) else list(sizes)
     if not 1 <= len(given) <= 3:
@@ -79,7 +105,8 @@ class Kernel:
     results.
 
     ``items`` or ``groups`` set the number of work-items or work-groups: numbers, or a function of the arguments. By default, there are as many
-    work-items as the first result has elements. ``out`` sets the results' shape [default: the shape of the first input]: a shape, a function of
+    work-items as the first result has elements. If ``items`` is not a multiple of ``local``, the work-items of the last group that exceed it do
+    nothing. A kernel whose work-items share their group, for example with a barrier, refuses such numbers of items. ``out`` sets the results' shape [default: the shape of the first input]: a shape, a function of
     the arguments, or a dictionary by name for several results. The size of a ``__local`` pointer in bytes is passed by name. ``defines`` are
     integer macros.
     """
@@ -107,6 +134,7 @@ class Kernel:
         if not self.outputs:
             raise FormatError(f"kernel {self.entry}: every pointer is const, so the kernel does not have a result")
         self._text = KernelText(self.entry, source)
+        self._guarded: Optional[Any] = None
 
     def _size(self, given: Any, values: Mapping[str, Any]) -> Any:
         if not callable(given):
@@ -147,7 +175,22 @@ class Kernel:
             default = values[self.outputs[0].name].size
             wanted = _three(default if self.items is None else self._size(self.items, values))
             groups = [math.ceil(n / size) for n, size in zip(wanted, local)]
+            if self.items is not None and any(n % size for n, size in zip(wanted, local)):
+                return self._launch_guarded(arguments, wanted, (groups, local))
         self._text.launch(self.entry, arguments, groups, local, list(self.defines.items()))
+
+    def _launch_guarded(self, arguments: List[Tuple[str, Any]], items: List[int], sizes: Tuple[List[int], List[int]]) -> None:
+        """Launches exactly as many work-items as ``items``."""
+        if self._guarded is None:
+            source = guarded(self.source, self.entry)
+            if source is None:
+                raise FormatError(
+                    f"kernel {self.entry}: {items} work-items are not a multiple of the work-group size {sizes[1]}, and the kernel uses its work-group; "
+                    "pass a multiple as items=…, or groups=… and compare the index with the size in the kernel"
+                )
+            self._guarded = KernelText(self.entry, source)
+        limits = [("uint", float(n)) for n in items]
+        self._guarded.launch(self.entry, [*arguments, *limits], *sizes, list(self.defines.items()))
 
     def _results(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Dict[str, Tensor]:
         values: Dict[str, Any] = {**tensors, **numbers}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional, Tuple, Union
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _host, _inplace, _pool, ops
 from ._dtype import DTYPES, DType, bool_, float16, float32, int32
 from ._netcl import Device, Op, Tensor, evaluate, fold_axes, is_recording
-from .errors import UnsupportedError
+from ._netcl import full as _full
+from .errors import IndexOutOfBounds, UnsupportedError
 
 
 Axes = Union[None, int, Tuple[int, ...], List[int]]
@@ -23,6 +24,14 @@ def _axes(x: Tensor, axis: Axes, dim: Axes) -> Tuple[int, ...]:
     if axis is None:
         return ()
     return (axis,) if isinstance(axis, int) else tuple(axis)
+
+
+def place(name: str, axis: int, ndim: int) -> int:
+    """Returns an axis counted from the front. An axis out of range is an error."""
+    n = max(ndim, 1)
+    if not -n <= axis < n:
+        raise IndexOutOfBounds(f"{name}: axis {axis} is out of range, expected {-n} to {n - 1}")
+    return axis % n
 
 
 def _kept(keepdim: bool, keepdims: bool, keep: bool) -> bool:
@@ -55,8 +64,9 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
 
 def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
     """Merges axes ``start`` to ``end`` into one."""
-    n = max(self.ndim, 1)
-    start, end = start % n, end % n
+    start, end = place("flatten", start, self.ndim), place("flatten", end, self.ndim)
+    if start > end:
+        raise ValueError(f"flatten: axis {start} is after axis {end}")
     sizes = self.shape or (1,)
     middle = 1
     for size in sizes[start : end + 1]:
@@ -84,11 +94,11 @@ def unsqueeze(self: Tensor, axis: int) -> Tensor:
     return ops.unsqueeze(self, axis)
 
 
-def squeeze(self: Tensor, axis: Optional[int] = None) -> Tensor:
-    """Removes an axis of size 1, or all of them if no axis is given. Axes of other sizes are kept."""
-    if axis is None:
-        return ops.reshape(self, tuple(n for n in self.shape if n != 1))
-    return ops.squeeze(self, axis) if self.shape[axis] == 1 else self
+def squeeze(self: Tensor, axis: Axes = None) -> Tensor:
+    """Removes axes of size 1 [default: all of them]. Axes of other sizes are kept."""
+    given = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    gone = {place("squeeze", a, self.ndim) for a in given}
+    return ops.reshape(self, tuple(n for a, n in enumerate(self.shape) if n != 1 or a not in gone))
 
 
 def expand(self: Tensor, *shape: Any) -> Tensor:
@@ -109,16 +119,53 @@ def mean(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
     return ops.mean(self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
 
 
-def max_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Computes the maximum over axes. NaN if an element is NaN."""
+class Extremes(NamedTuple):
+    """Largest or smallest elements along an axis and their indices."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def amax(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
+    """Computes the maximum over axes [default: all]. NaN if an element is NaN. Equal elements share the gradient."""
     return ops.max(self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
 
 
-def min_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Computes the minimum over axes. NaN if an element is NaN."""
+def amin(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
+    """Computes the minimum over axes [default: all]. NaN if an element is NaN. Equal elements share the gradient."""
     if not self.dtype.is_floating_point:
         return fold_axes("min", self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
-    return -max_(-self, axis, keepdim, dim=dim, keepdims=keepdims, keep=keep)
+    return -amax(-self, axis, keepdim, dim=dim, keepdims=keepdims, keep=keep)
+
+
+def _extremes(name: str, x: Tensor, axis: Any, kept: bool) -> Any:
+    whole, indices, pairs = (amax, argmax, ops.maximum) if name == "max" else (amin, argmin, ops.minimum)
+    if isinstance(axis, Tensor):
+        return pairs(x, axis)
+    if axis is None:
+        return whole(x, None, kept)
+    if not isinstance(axis, int):
+        raise TypeError(f"{name}: got the axes {axis!r}, expected one; write x.a{name}({axis!r}) for several")
+    axis = place(name, axis, x.ndim)
+    if x.ndim == 0:
+        return Extremes(whole(x), indices(x))
+    found = indices(x, axis, True)
+    values = ops.gather(x, found, axis) if x.dtype.is_floating_point else whole(x, axis, True)
+    return Extremes(*(t if kept else ops.squeeze(t, axis) for t in (values, found)))
+
+
+def max_(self: Tensor, axis: Any = None, keepdim: bool = False, *, dim: Any = None, keepdims: bool = False, keep: bool = False) -> Any:
+    """Returns the maximum of all elements. With an axis, returns ``(values, indices)`` along it, and with a tensor the larger elements of both.
+    ``amax`` returns values over any axes.
+    """
+    return _extremes("max", self, dim if axis is None else axis, _kept(keepdim, keepdims, keep))
+
+
+def min_(self: Tensor, axis: Any = None, keepdim: bool = False, *, dim: Any = None, keepdims: bool = False, keep: bool = False) -> Any:
+    """Returns the minimum of all elements. With an axis, returns ``(values, indices)`` along it, and with a tensor the smaller elements of both.
+    ``amin`` returns values over any axes.
+    """
+    return _extremes("min", self, dim if axis is None else axis, _kept(keepdim, keepdims, keep))
 
 
 def prod(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
@@ -142,51 +189,110 @@ def _ungraded(name: str, x: Tensor) -> Tensor:
     return x
 
 
-def var(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, correction: float = 1) -> Tensor:
-    """Computes the variance over axes: squared differences from the mean, divided by the number of elements minus ``correction``."""
+def var(
+    self: Tensor,
+    axis: Any = None,
+    unbiased: Optional[bool] = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    keepdims: bool = False,
+    correction: Optional[float] = None,
+) -> Tensor:
+    """Computes the variance over axes: squared differences from the mean, divided by the number of elements minus ``correction``. ``unbiased`` is
+    correction 1, the default.
+    """
+    if isinstance(axis, bool):
+        axis, unbiased = None, axis
+    if unbiased is not None and not isinstance(unbiased, bool):
+        raise TypeError(f"var: unbiased is {unbiased!r}, expected a bool; write correction={unbiased!r}")
+    if unbiased is not None and correction is not None:
+        raise TypeError("var: unbiased and correction are both given, expected one of them")
+    correction = correction if correction is not None else 1 if unbiased is None else int(unbiased)
     axes = _axes(self, axis, dim)
     n = 1
     for a in axes or range(self.ndim):
         n *= self.shape[a]
     apart = self - mean(self, axes, True)
     total = sum_(apart * apart, axes, _kept(keepdim, keepdims, False))
-    return total / max(n - correction, 0) if n > correction else total * float("nan")
+    if n > correction:
+        return total / (n - correction)
+    # The sum of the squares is 0 then, so this gives NaN, as 0 / 0 does.
+    return total / 0.0
 
 
-def std(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, correction: float = 1) -> Tensor:
+def std(
+    self: Tensor,
+    axis: Any = None,
+    unbiased: Optional[bool] = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    keepdims: bool = False,
+    correction: Optional[float] = None,
+) -> Tensor:
     """Computes the standard deviation, the square root of the variance."""
-    return var(self, axis, keepdim, dim=dim, keepdims=keepdims, correction=correction).sqrt()
+    return var(self, axis, unbiased, keepdim, dim=dim, keepdims=keepdims, correction=correction).sqrt()
+
+
+def roll(self: Tensor, shifts: Axes, dims: Axes = None, *, axis: Axes = None) -> Tensor:
+    """Moves elements along axes; those that leave an axis reappear at its other end. Without ``dims``, the flattened tensor is rolled."""
+    dims = axis if dims is None else dims
+    amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts or ())
+    if dims is None:
+        if len(amounts) != 1:
+            raise ValueError(f"roll: got {len(amounts)} shifts without dims, expected one")
+        return ops.reshape(ops.roll(ops.reshape(self, (-1,)), amounts[0], 0), tuple(self.shape))
+    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(axes) != len(amounts):
+        raise ValueError(f"roll: got {len(amounts)} shifts for {len(axes)} axes")
+    for amount, a in zip(amounts, axes):
+        self = ops.roll(self, amount, place("roll", a, self.ndim))
+    return self
+
+
+def multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, seed: Optional[int] = None) -> Tensor:
+    """Draws indices of each row of the last axis. The probability of an index is proportional to its weight."""
+    if not replacement and num_samples > 1:
+        raise UnsupportedError("multinomial: drawing several indices without replacement is not supported; pass replacement=True")
+    return ops.multinomial(self, num_samples, seed=seed)
 
 
 def argmax(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, dim: Optional[int] = None) -> Tensor:
-    """Returns the indices (uint32) of the largest elements along an axis, or in the flattened tensor. The first of equal elements wins."""
+    """Returns the indices (int32) of the largest elements along an axis, or in the flattened tensor. The first of equal elements wins."""
     axis = dim if axis is None else axis
+    axis = axis if axis is None else place("argmax", axis, self.ndim)
+    if self.ndim == 0:
+        return _full((), 0, int32, self.device)
     if not self.dtype.is_floating_point:
         return _arg_integer("max", self, axis, keepdim)
     if axis is None:
-        return ops.argmax(reshape(self, -1), 0)
+        found = ops.argmax(reshape(self, -1), 0)
+        return ops.reshape(found, (1,) * self.ndim) if keepdim else found
     found = ops.argmax(self, axis)
-    return ops.unsqueeze(found, axis % self.ndim) if keepdim else found
+    return ops.unsqueeze(found, axis) if keepdim else found
 
 
 def argmin(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, dim: Optional[int] = None) -> Tensor:
-    """Returns the indices (uint32) of the smallest elements."""
-    if not self.dtype.is_floating_point:
+    """Returns the indices (int32) of the smallest elements."""
+    if not self.dtype.is_floating_point and self.ndim:
         return _arg_integer("min", self, dim if axis is None else axis, keepdim)
     return argmax(-self, axis, keepdim, dim=dim)
 
 
 def _arg_integer(how: str, x: Tensor, axis: Optional[int], keepdim: bool) -> Tensor:
     """Returns the first index of the largest or smallest integers."""
+    ndim = x.ndim
     if axis is None:
-        x, axis = reshape(x, -1), 0
-    axis %= x.ndim
+        found = _arg_integer(how, reshape(x, -1), 0, False)
+        return ops.reshape(found, (1,) * ndim) if keepdim else found
+    axis = place("arg" + how, axis, ndim)
     from ._create import arange
 
     n = x.shape[axis]
-    places = ops.reshape(arange(n, dtype="uint32", device=x.device), [n if a == axis else 1 for a in range(x.ndim)])
+    places = ops.reshape(arange(n, dtype="int32", device=x.device), [n if a == axis else 1 for a in range(x.ndim)])
     best = fold_axes(how, x, (axis,), True)
-    return fold_axes("min", evaluate(f"x0 == x1 ? x2 : {n}u", [x, best, places], "uint32"), (axis,), keepdim)
+    return fold_axes("min", evaluate(f"x0 == x1 ? x2 : {n}", [x, best, places], "int32"), (axis,), keepdim)
 
 
 def where(self: Tensor, mask: Tensor, other: Union[Tensor, float]) -> Tensor:
@@ -250,7 +356,7 @@ def attach() -> None:
         "cpu": lambda self: self._to(None, None),
         "reshape": reshape, "view": reshape, "flatten": flatten, "permute": permute, "transpose": transpose,
         "unsqueeze": unsqueeze, "squeeze": squeeze, "expand": expand,
-        "sum": sum_, "mean": mean, "max": max_, "min": min_, "var": var, "std": std,
+        "sum": sum_, "mean": mean, "max": max_, "min": min_, "amax": amax, "amin": amin, "roll": roll, "multinomial": multinomial, "var": var, "std": std,
         "prod": prod, "any": any_, "all": all_, "argmax": argmax, "argmin": argmin, "where": where,
         "add": lambda self, other: self + other, "sub": lambda self, other: self - other,
         "mul": lambda self, other: self * other, "div": lambda self, other: self / other,
@@ -269,7 +375,7 @@ def attach() -> None:
         "__float__": lambda self: float(self.item()), "__int__": lambda self: int(self.item()),
         "__complex__": lambda self: complex(self.item()), "__index__": index_, "__array_namespace__": namespace,
         "to_device": lambda self, device, stream=None: self._to(device),
-        "__reduce__": _host.reduce, "__repr__": _host.represent, "__str__": _host.represent,
+        "__array_ufunc__": None, "__reduce__": _host.reduce, "__repr__": _host.represent, "__str__": _host.represent,
         "__deepcopy__": lambda self, memo: self.detach().clone().requires_grad_(self.requires_grad),
     }  # fmt: skip
     for name, method in own.items():

@@ -6,6 +6,7 @@ from typing import Sequence, Union
 
 from . import ops
 from ._dtype import bool_, float32
+from ._methods import place
 from ._netcl import Tensor
 from ._netcl import full as _full
 
@@ -17,7 +18,7 @@ def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Stacks tensors of equal shape along a new axis."""
-    return ops.stack(tensors, axis % (tensors[0].ndim + 1))
+    return ops.stack(tensors, place("stack", axis, tensors[0].ndim + 1))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:

@@ -54,6 +54,7 @@ class _Place:
 
     def __init__(self, name: str, tensor: Tensor, weight_decay: float, lr_scale: float, hyper: Dict[str, float]) -> None:
         self.name, self.tensor, self.weight_decay, self.lr_scale, self.hyper = name, tensor, weight_decay, lr_scale, hyper
+        self.memory = tensor._place
 
     def kind(self) -> Tuple[Any, ...]:
         """Parameters of one kind can share an update."""
@@ -143,6 +144,9 @@ class Optimizer:
         active: List[_Part] = []
         parts: List[_Part] = []
         for part in self._parts:
+            moved = [p.name for p in part.places if p.tensor._place != p.memory]
+            if moved:
+                raise FormatError(f"optimizer: {', '.join(moved)} moved to other memory after the optimizer was created; create it after Module.to")
             having = [p for p in part.places if p.tensor.grad is not None]
             if having and len(having) < len(part.places):
                 part, rest = self._split(part, having)

@@ -2,6 +2,7 @@
 
 use crate::convert::{Ints, dtype, dtype_name};
 use crate::edge::{raised, run};
+use crate::ids;
 use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Result, Tensor};
 use netcl::tensor::ops::call::{Arity, AttributeKind, Call, Value};
@@ -209,7 +210,11 @@ impl PyOp {
             return Err(self.unknown_of(kwargs)?);
         }
         let given: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
-        let mut ys = run(py, || signed_indices(call.name, call.invoke(&given, &attributes)?))?;
+        let mut ys = run(py, || {
+            let ys = call.invoke(&given, &attributes)?;
+            ids::watch(call.name, &given, &attributes)?;
+            signed_indices(call.name, ys)
+        })?;
         if let (false, [_]) = (call.many, call.results) {
             let y = ys.pop().ok_or_else(|| PyTypeError::new_err(format!("{}: no result", call.name)))?;
             return classes.result(py, y);

@@ -4,10 +4,11 @@
 //! re-raises an exception of a Python function that netcl called. Waiting for the device happens on a separate thread, so that Ctrl-C is
 //! handled.
 
+use crate::ids;
 use netcl::device::Stream;
 use netcl::prelude::{Error, ErrorKind, Result, no_grad};
 use netcl::tensor::Lazy;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
@@ -57,6 +58,15 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
     match class.and_then(|class| class.call1((error.message(),))) {
         Ok(exception) => PyErr::from_value(exception),
         Err(_) => PyRuntimeError::new_err(error.message().to_owned()),
+    }
+}
+
+/// Returns the exception for an index that is out of range.
+pub fn out_of_bounds(py: Python<'_>, words: String) -> PyErr {
+    let class = PyModule::import(py, "netcl.errors").and_then(|module| module.getattr("IndexOutOfBounds"));
+    match class.and_then(|class| class.call1((&words,))) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(_) => PyIndexError::new_err(words),
     }
 }
 
@@ -112,6 +122,8 @@ pub fn wait<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
+    let checks = ids::take();
+    let work = move || Ok((work()?, ids::failed(&checks)?));
     let waiter = run(py, move || {
         // Operations pending in a lazy scope of this thread must be computed by this thread.
         Lazy::settle()?;
@@ -128,7 +140,8 @@ pub fn wait<T: Send + 'static>(
         match done {
             Some(done) => {
                 IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
-                return done.map_err(|e| raised(py, &e));
+                let (made, failed) = done.map_err(|e| raised(py, &e))?;
+                return failed.map_or(Ok(made), |words| Err(out_of_bounds(py, words)));
             }
             // If a signal interrupts the loop, the waiter is dropped, and its thread ends after the work.
             None => py.check_signals()?,

@@ -3,7 +3,8 @@
 //! Types are promoted as in PyTorch. A mask takes the other operand's type, an integer becomes a float next to a float, and a number takes
 //! the tensor's type. The exception is a float number with an integer tensor, which gives a float. int32 and uint32 do not have a common type.
 
-use crate::edge::run;
+use crate::edge::{raised, run};
+use crate::product::matrix_product;
 use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{DType, Error, Result, Shape, Tensor};
 use netcl::tensor::ops::map::{Number, map_typed};
@@ -13,8 +14,10 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBool, PyFloat, PyInt};
 
 /// The other operand.
-enum Other {
+pub enum Other {
     Tensor(Tensor),
+    /// An array of another library, on the default device.
+    Array(Tensor),
     Bool(bool),
     Int(i64),
     Float(f32),
@@ -22,21 +25,43 @@ enum Other {
 
 impl Other {
     /// Returns `None` if the object is neither a tensor nor a number; Python then tries the object's own operator.
-    fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         if let Ok(tensor) = object.cast::<PyTensor>() {
             return Ok(Some(Self::Tensor(tensor.borrow().inner.clone())));
         }
         if object.is_instance_of::<PyFloat>() {
             return Ok(Some(Self::Float(object.extract()?)));
         }
-        if object.is_instance_of::<PyBool>() {
-            return Ok(Some(Self::Bool(object.extract()?)));
+        if is_truth(object)? {
+            return Ok(Some(Self::Bool(object.is_truthy()?)));
         }
-        if object.is_instance_of::<PyInt>() {
-            return Ok(Some(object.extract().map(Self::Int).or_else(|_| object.extract().map(Self::Float))?));
+        if object.is_instance_of::<PyInt>() || object.hasattr("__index__")? && object.hasattr("dtype")? {
+            return match object.call_method0("__index__") {
+                Ok(n) => Ok(Some(n.extract().map(Self::Int).or_else(|_| n.extract().map(Self::Float))?)),
+                Err(_) => Self::array(object),
+            };
+        }
+        if object.hasattr("__array_interface__")? {
+            return Self::array(object);
         }
         Ok(object.extract().ok().map(Self::Float))
     }
+
+    /// Converts an array or a number of NumPy, with the types that `netcl.tensor` gives it.
+    fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let py = object.py();
+        if object.getattr("ndim")?.extract::<usize>()? == 0 {
+            return Self::of(&object.call_method0("item")?);
+        }
+        let made = py.import("netcl")?.call_method1("tensor", (object,))?;
+        Ok(Some(Self::Array(made.cast::<PyTensor>().map_err(PyErr::from)?.try_borrow()?.inner.clone())))
+    }
+}
+
+/// Returns whether the object is a Boolean of Python or NumPy. NumPy's is not an integer.
+fn is_truth(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = object.get_type().name()?;
+    Ok(object.is_instance_of::<PyBool>() || class == "bool" || class == "bool_")
 }
 
 /// An operator: functions for floats, and an expression in OpenCL C for integers.
@@ -59,7 +84,7 @@ enum Integers {
 }
 
 /// Converts both operands to a common type.
-fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
+pub fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     let (from, to) = (a.dtype(), b.dtype());
     if from == to {
         return Ok((a.clone(), b.clone()));
@@ -120,6 +145,10 @@ impl Operator {
             Other::Float(v) => *v,
             Other::Int(n) => *n as f32,
             Other::Bool(on) => f32::from(u8::from(*on)),
+            Other::Array(y) => {
+                let y = y.to_device(x.device())?;
+                return if swapped { self.tensors(&y, x) } else { self.tensors(x, &y) };
+            }
             Other::Tensor(y) => return if swapped { self.tensors(y, x) } else { self.tensors(x, y) },
         };
         let floating = matches!(number, Other::Float(_)) || matches!(self.integers, Integers::Float);
@@ -151,9 +180,9 @@ impl Operator {
 }
 
 /// The object that Python gets.
-type Made<'py> = PyResult<Bound<'py, PyAny>>;
+pub type Made<'py> = PyResult<Bound<'py, PyAny>>;
 
-fn not_implemented(py: Python<'_>) -> Bound<'_, PyAny> {
+pub fn not_implemented(py: Python<'_>) -> Bound<'_, PyAny> {
     py.NotImplemented().into_bound(py)
 }
 
@@ -291,7 +320,22 @@ const fn bits(expression: &'static str) -> Operator {
     Operator { floats: no_floats, scalar: |x, _| no_floats(x, x), integers: Integers::Same(expression) }
 }
 
-/// Applies a bitwise operation to integers, or to two masks or a mask and a Boolean, which gives a mask.
+/// Refuses a subtraction with a mask.
+fn no_masks(x: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> PyResult<()> {
+    let mask = |t: &Tensor| t.dtype() == DType::Bool;
+    let second = match other.cast::<PyTensor>() {
+        Ok(other) => mask(&other.try_borrow()?.inner),
+        Err(_) => is_truth(other)?,
+    };
+    if !second && !mask(&x.try_borrow()?.inner) {
+        return Ok(());
+    }
+    let words =
+        "-: a mask cannot be subtracted; write ~mask for its inverse, mask ^ other, or mask.to(\"int32\")";
+    Err(raised(x.py(), &Error::dtype(words)))
+}
+
+/// Applies an operation to integers, floats, or to two masks or a mask and a Boolean, which gives a mask.
 fn logical<'py>(
     py: Python<'py>,
     operator: Operator,
@@ -303,7 +347,7 @@ fn logical<'py>(
     let mask = |t: &Tensor| t.dtype() == DType::Bool;
     let both = match other.cast::<PyTensor>() {
         Ok(other) => mask(&x) && mask(&other.try_borrow()?.inner),
-        Err(_) => mask(&x) && other.is_instance_of::<PyBool>(),
+        Err(_) => mask(&x) && is_truth(other)?,
     };
     let Some(other) = Other::of(other)? else { return Ok(not_implemented(py)) };
     let made = run(py, move || {
@@ -316,25 +360,27 @@ fn logical<'py>(
 #[pymethods]
 impl PyTensor {
     fn __add__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        apply(py, ADD, slf, other, false)
+        logical(py, ADD, slf, other)
     }
     fn __radd__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        apply(py, ADD, slf, other, false)
+        logical(py, ADD, slf, other)
     }
     fn __sub__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        no_masks(slf, other)?;
         apply(py, SUB, slf, other, false)
     }
     fn __rsub__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        no_masks(slf, other)?;
         if let (true, Ok(s)) = (slf.try_borrow()?.inner.dtype().is_float(), other.extract::<f32>()) {
             return unary(slf, move |x| x.rsub_scalar(s));
         }
         apply(py, SUB, slf, other, true)
     }
     fn __mul__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        apply(py, MUL, slf, other, false)
+        logical(py, MUL, slf, other)
     }
     fn __rmul__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        apply(py, MUL, slf, other, false)
+        logical(py, MUL, slf, other)
     }
     fn __truediv__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
         apply(py, DIV, slf, other, false)
@@ -369,12 +415,11 @@ impl PyTensor {
     fn __rrshift__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
         apply(py, SHIFT_RIGHT, slf, other, true)
     }
-    fn __matmul__<'py>(slf: &Bound<'py, Self>, py: Python<'py>, other: &Bound<'py, PyAny>) -> Made<'py> {
-        let Ok(y) = other.cast::<Self>() else { return Ok(not_implemented(py)) };
-        let given = Given::of(&[slf.as_any(), other])?;
-        let (x, y) = (slf.try_borrow()?.inner.clone(), y.try_borrow()?.inner.clone());
-        let made = run(py, move || promoted(&x, &y).and_then(|(x, y)| product(&x, &y)))?;
-        given.result(py, made)
+    fn __matmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        matrix_product(slf, other, false)
+    }
+    fn __rmatmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Made<'py> {
+        matrix_product(slf, other, true)
     }
     fn __pow__<'py>(
         slf: &Bound<'py, Self>,
@@ -445,29 +490,5 @@ impl PyTensor {
     }
     fn __hash__(slf: &Bound<'_, Self>) -> usize {
         slf.as_ptr().addr()
-    }
-}
-
-/// Computes a matrix product. A vector is a row on the left and a column on the right, as in NumPy.
-fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match (a.dims(), b.dims()) {
-        ([n], [m]) => product(&a.reshape([1, *n])?, &b.reshape([*m, 1])?)?.reshape(Vec::new()),
-        ([n], _) => product(&a.reshape([1, *n])?, b)?.squeeze(-2),
-        (_, [m]) => product(a, &b.reshape([*m, 1])?)?.squeeze(-1),
-        _ if a.dtype().is_float() => a.matmul(b),
-        _ => integer_product(a, b),
-    }
-}
-
-/// Multiplies integer matrices: all products, then their sums. Meant for small matrices, because all products are in memory at once.
-fn integer_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match (a.dims(), b.dims()) {
-        ([.., _, k], [.., l, _]) if k == l => {
-            let (left, right) = (a.unsqueeze(a.shape().rank())?, b.unsqueeze(b.shape().rank() - 2)?);
-            left.mul(&right)?.sum(&[-2], false)
-        }
-        (x, y) => {
-            Err(Error::shape(format!("matmul: integer matrices of shapes {x:?} and {y:?} do not match")))
-        }
     }
 }

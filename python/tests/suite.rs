@@ -107,6 +107,7 @@ files!(
     test_seed_004,
     test_tensor,
     test_torch_inplace,
+    test_torch_meaning,
     test_torch_optim,
     test_trainer,
 );

@@ -40,8 +40,8 @@ def test_gradients_are_those_of_the_operations():
     x, y = (nc.randn(4, 6, generator=nc.Generator(s)) for s in (1, 2))
     grads = []
     for f in (chain, nc.fuse(chain)):
-        x.requires_grad, y.requires_grad = False, False
         x.requires_grad, y.requires_grad = True, True
+        x.grad = y.grad = None
         f(x, y).sum().backward()
         grads.append((x.grad.numpy(), y.grad.numpy()))
     for single, fused in zip(*grads):

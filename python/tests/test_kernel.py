@@ -239,3 +239,40 @@ def test_the_profiler_names_kernels():
         (x @ x).sum().item()
     assert p.kernels and p.seconds >= 0 and all(t.launches > 0 for t in p.kernels)
     assert p.kernels[0].name in str(p) and "share" in str(p)
+
+
+COUNTED = """
+__kernel void marked(__global const float *x, /* not } a { brace */ __global float *y) { // a comment (with) words
+  y[get_global_id(0) + 100 * get_global_id(1)] = 1.0f + x[0];
+}"""
+
+
+@pytest.mark.parametrize("device", [None, "sim"])
+@pytest.mark.parametrize("items", [33, 1, 63, 64, 65, 128, (33, 1), (5, 3)])
+def test_a_kernel_runs_as_many_items_as_it_says(items, device):
+    sizes = (items, 1) if isinstance(items, int) else items
+    run = nc.kernel(COUNTED, items=items, local=(16, 2) if sizes[1] > 1 else 64, out=(1000,))
+    y = nc.zeros(1000, device=device)
+    run.launch({"x": nc.zeros(1, device=device), "y": y}, {})
+    marked = np.zeros((10, 100)) if sizes[0] <= 100 else np.zeros((1, 1000))
+    marked[: sizes[1], : sizes[0]] = 1
+    np.testing.assert_array_equal(y.numpy(), marked.reshape(-1))
+
+
+def test_a_kernel_that_shares_its_group_refuses_a_part_of_a_group():
+    source = "__kernel void f(__global const float *x, __global float *y) { barrier(CLK_GLOBAL_MEM_FENCE); y[get_global_id(0)] = x[0]; }"
+    x = nc.zeros(64)
+    with pytest.raises(ValueError, match="multiple"):
+        nc.kernel(source, items=33, local=64)(x)
+    assert nc.kernel(source, items=64, local=32)(x).shape == (64,)
+
+
+def test_a_guarded_kernel_keeps_its_lines_and_its_own_check():
+    source = """__kernel void f(__global const float *x, __global float *y, const uint n) {
+      if (get_global_id(0) >= n) return;
+      y[get_global_id(0)] = x[get_global_id(0)] + undefined_name;
+    }"""
+    with pytest.raises(nc.errors.BuildError, match="3"):
+        nc.kernel(source, items=3, local=2)(nc.zeros(3), n=3)
+    made = nc.kernel(source.replace("undefined_name", "1"), items=lambda x: x.size, local=2)
+    assert made(nc.tensor([1.0, 2.0, 3.0]), n=3).tolist() == [2.0, 3.0, 4.0]

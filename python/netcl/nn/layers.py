@@ -10,6 +10,7 @@ from .._create import default_generator, ones, zeros
 from .._netcl import Tensor
 from ..autograd import no_grad
 from ..errors import ShapeError
+from ..functional import EPSILONS
 from .module import Module, Parameter
 
 
@@ -79,16 +80,16 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Root-mean-square normalization over the last axis, of size ``n``."""
+    """Root-mean-square normalization over the last axis, of size ``n``. The default ``eps`` is the epsilon of the input's dtype."""
 
-    def __init__(self, n: int, eps: float = 1e-5, dtype: Any = None, device: Any = None) -> None:
+    def __init__(self, n: int, eps: Optional[float] = None, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
         self.eps = eps
         self.weight = Parameter(ones(n, dtype=dtype, device=device))
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the normalized rows."""
-        return ops.rms_norm(x, self.weight, self.eps)
+        return ops.rms_norm(x, self.weight, EPSILONS[x.dtype.name] if self.eps is None else self.eps)
 
 
 class Dropout(Module):

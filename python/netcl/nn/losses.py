@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import ops
 from .._netcl import Tensor
+from ..functional import cross_entropy
 from .module import Module
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -16,7 +17,7 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
 
 
 class CrossEntropyLoss(Module):
-    """Cross entropy of logits (.., V) and class indices (..)."""
+    """Cross entropy of logits (C), (N, C) or (N, C, ..) and class indices, as in ``functional.cross_entropy``."""
 
     def __init__(self, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
         super().__init__()
@@ -24,9 +25,7 @@ class CrossEntropyLoss(Module):
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the loss in f32."""
-        return ops.cross_entropy(
-            logits, targets, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, reduction=self.reduction  # type: ignore[arg-type]
-        )
+        return cross_entropy(logits, targets, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, reduction=self.reduction)
 
 
 class MSELoss(Module):
