@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Tuple
+from functools import wraps
+from typing import Any, Callable, Iterable, List, Tuple
 
+from ... import no_grad
 from ... import optim as _optim
 from ..._netcl import Tensor
 
 
+def _without_recording(step: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(step)
+    def run(*arguments: Any, **named: Any) -> Any:
+        with no_grad():
+            return step(*arguments, **named)
+
+    return run
+
+
 class Optimizer:
     """Base of optimizers over tensors with ``requires_grad``: ``params`` and ``lr``. A derived class defines ``step``, which reads ``p.grad`` and
-    overwrites parameters, for example with ``p.copy_(values)``.
+    overwrites parameters, for example with ``p.copy_(values)``. It runs without recording, because a leaf cannot be overwritten on the tape.
     """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "step" in cls.__dict__:
+            cls.step = _without_recording(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def __init__(self, params: Iterable[Tensor], lr: float) -> None:
         self.params: List[Tensor] = list(params)
@@ -44,7 +60,7 @@ class _Fused(Optimizer):
     _rule: Any
 
     def step(self) -> None:
-        """Runs one step. If a parameter lacks a gradient, the step raises an error that names it and changes nothing."""
+        """Runs one step. Parameters without a gradient keep their values."""
         self._rule.lr = self.lr
         self._rule.step()
 
