@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os as _os
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
 from . import _methods, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
@@ -138,7 +138,7 @@ __all__ = [
     "zeros_like",
 ]
 
-if not _TYPE_CHECKING:
+if not _typing.TYPE_CHECKING:
 
     def __getattr__(name):
         """Imports the modules that need NumPy when a program first uses them."""

@@ -287,10 +287,13 @@ class OclTensor(Tensor, metaclass=Switch):
             # A program may have freed the gradient's memory.
             self.grad = _zeros_like(self.detach())
 
-    def backward(self, gradient: Any = None) -> None:
-        """Adds the gradients of this tensor to all leaves that it depends on, and to the results between them that still exist. ``gradient``: the
-        gradient of this tensor, a tensor or an array [default: 1, for a tensor with one element].
+    def backward(self, gradient: Any = None, *, grad: Any = None) -> None:
+        """Adds the gradients of this tensor to all leaves that it depends on, and to the results between them that still exist. ``gradient``, or
+        ``grad``: the gradient of this tensor, a tensor or an array [default: 1, for a tensor with one element].
         """
+        if gradient is not None and grad is not None:
+            raise TypeError("backward: gradient and grad are both given, expected one of them")
+        gradient = grad if gradient is None else gradient
         if gradient is None:
             if self.size != 1:
                 raise ShapeError(f"backward: the tensor has shape {tuple(self.shape)}, expected one element; pass its gradient")
