@@ -74,7 +74,8 @@ fn what_follows_a_product_is_part_of_its_kernel() {
                 expected.backward_with(&dy).unwrap();
                 let (got, launches) = counted(&device, || lazy(|| tree(&product(&l)?, &l[3..])).unwrap());
                 // A GPU that chooses its kernel itself may split a sum into parts; that kernel does not support expressions.
-                let chooses = !device.capabilities().is_cpu() && device.settings().prefer == ["matmul_vector"];
+                let chooses =
+                    !device.capabilities().is_cpu() && device.settings().prefer == ["matmul_vector"];
                 let most = plain + without_expressions(&device).max(u64::from(chooses && sizes[1] > 100));
                 assert!((plain..=most).contains(&launches), "tree {at} of {sizes:?}: {launches} for {plain}");
                 close(&got, &expected);
