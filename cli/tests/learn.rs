@@ -10,9 +10,13 @@ fn learn(args: &[&str]) -> (i32, String, String) {
     learn_built(args, "")
 }
 
-/// Builds kernels with these options.
+/// Builds kernels with these options [default: the environment's].
 fn learn_built(args: &[&str], options: &str) -> (i32, String, String) {
-    let output = netcl().arg("learn").args(args).env("NETCL_BUILD_OPTIONS", options).output().unwrap();
+    let mut command = netcl();
+    if !options.is_empty() {
+        command.env("NETCL_BUILD_OPTIONS", options);
+    }
+    let output = command.arg("learn").args(args).output().unwrap();
     let (out, err) = texts(&output);
     assert!(!err.contains("defect and cannot continue"), "{err}");
     (output.status.code().unwrap_or(-1), out, err)
