@@ -87,15 +87,17 @@ nc.set_default_device({device().name!r})
 from test_seed_001_devices import on_rank
 from netcl.compat.plan import distributed
 ranks = distributed.init(devices=[{device().name!r}])
-print("found", on_rank(), ranks.transport, flush=True)
+from pathlib import Path
+# Lines of several ranks mix on mpirun's output, so each rank has a file.
+Path({str(tmp_path)!r}, f"rank{{ranks.rank}}.txt").write_text(str(on_rank()))
 """)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     done = subprocess.run(["mpirun", "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=240, env=environment)
     if done.returncode and "no MPI library" in done.stderr + done.stdout:
         pytest.skip("no MPI library")
     assert done.returncode == 0, done.stderr
-    lines = sorted(line for line in done.stdout.splitlines() if line.startswith("found"))
-    assert len(lines) == 2 and all("[3.0, 3.0], [1.0, 1.0]" in line for line in lines)
+    found = [path.read_text() for path in sorted(tmp_path.glob("rank*.txt"))]
+    assert len(found) == 2 and all("[3.0, 3.0], [1.0, 1.0]" in text for text in found)
 
 
 def make_model():
