@@ -57,13 +57,20 @@ pub struct FaultDriver {
     plan: Arc<Plan>,
     capabilities: Capabilities,
     edit: Option<Edit>,
+    group_limit: usize,
 }
 
 impl FaultDriver {
     /// Returns a driver that wraps `inner` and fails according to `plan`.
     pub fn new(inner: Box<dyn Driver>, plan: Arc<Plan>) -> Self {
         let capabilities = inner.capabilities().clone();
-        Self { inner, plan, capabilities, edit: None }
+        Self { inner, plan, capabilities, edit: None, group_limit: usize::MAX }
+    }
+    /// Reports at most `limit` work-items per group for every kernel, like a compiler that uses many registers.
+    #[must_use]
+    pub fn limit_groups(mut self, limit: usize) -> Self {
+        self.group_limit = limit;
+        self
     }
     /// Passes every kernel source through `edit` before the build. Tests use it to plant defects.
     #[must_use]
@@ -139,7 +146,7 @@ impl Driver for FaultDriver {
     }
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
         self.plan.step("kernel_group_limit", Error::launch)?;
-        self.inner.kernel_group_limit(kernel)
+        Ok(self.inner.kernel_group_limit(kernel)?.min(self.group_limit))
     }
     fn open_queue(&self) -> Result<QueueKind> {
         self.plan.step("open_queue", Error::device)?;

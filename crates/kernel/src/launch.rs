@@ -399,7 +399,8 @@ impl<'a> Launch<'a> {
         let generation = tuning.generation();
         let wg = tuning.resolve(device, which, bucket, &mut self.parts.defines);
         let Some(range) = self.range(wg) else { return Ok(None) };
-        let kernel = Programs::of(device).get(device, self.kernel, self.entry, &self.parts.defines)?;
+        let built = (self.parts.defines.as_slice(), range.local);
+        let kernel = Programs::of(device).get(device, self.kernel, self.entry, built)?;
         Ok(Some((kernel, range, tuning, generation)))
     }
 

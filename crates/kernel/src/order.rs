@@ -41,6 +41,25 @@ impl Order {
             reload: kernel.reload,
         }
     }
+
+    /// Adds the size of the work-groups to the declaration of the kernel `entry`, so that the compiler limits the registers per work-item. A
+    /// declaration with attributes stays the same.
+    pub(crate) fn require_group(&mut self, entry: &str, size: [usize; 3]) {
+        if let Some(at) = plain_declaration(&self.source, entry) {
+            let [x, y, z] = size;
+            self.source.insert_str(at, &format!("__attribute__((reqd_work_group_size({x}, {y}, {z}))) "));
+        }
+    }
+}
+
+/// Returns the position of `void` in the declaration `__kernel void entry(`.
+fn plain_declaration(source: &str, entry: &str) -> Option<usize> {
+    source.match_indices(entry).find_map(|(at, _)| {
+        let after = source[at + entry.len()..].trim_start();
+        let before = source[..at].strip_suffix(|c: char| c.is_ascii_whitespace())?.trim_end();
+        let before = before.strip_suffix("void")?;
+        (after.starts_with('(') && before.trim_end().ends_with("kernel")).then_some(before.len())
+    })
 }
 
 /// An [`Order`] in the format that is sent to another process.
@@ -148,6 +167,19 @@ mod tests {
         let text = "// a kernel void in_words(\n/* kernel void old(void); */\n__kernel void first(__global int *x) {}\n\
             __kernel __attribute__((reqd_work_group_size(WG, 1, 1)))\nvoid second(int n) {}\nvoid helper() {}\nkernel void third() {}";
         assert_eq!(entries(text), ["first", "second", "third"]);
+    }
+
+    #[test]
+    fn a_group_becomes_an_attribute_of_the_kernel_alone() {
+        let source = "void sum(int n) {}\n__kernel void sums(__global int *x) {}\n#define T __kernel  void sum\\\n(int n) {}";
+        let source = source.replace("\\\n", " ");
+        let mut order =
+            Order { kernel: "k".into(), source: source.clone(), options: String::new(), reload: None };
+        order.require_group("sum", [512, 1, 1]);
+        let expected = "__kernel  __attribute__((reqd_work_group_size(512, 1, 1))) void sum (int n)";
+        assert_eq!(order.source, source.replace("__kernel  void sum (int n)", expected));
+        order.require_group("sum", [64, 1, 1]);
+        assert_eq!(order.source.matches("reqd").count(), 1);
     }
 
     #[test]

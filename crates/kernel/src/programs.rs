@@ -29,13 +29,23 @@ pub struct BuildStats {
     pub milliseconds: u64,
 }
 
+/// Defines of a program, and the size of its work-groups if that is an attribute of the kernel.
+type Built<'a> = (&'a [(&'static str, Value)], Option<[usize; 3]>);
+
 /// A program, or `None` while it is being built. Other threads that need it wait for its lock, and other programs are built concurrently.
 type Slot = Mutex<Option<Program>>;
+
+/// A kernel and the largest number of work-items per group with which its binary starts.
+#[derive(Clone)]
+struct BuiltKernel {
+    handle: Arc<KernelHandle>,
+    group_limit: usize,
+}
 
 /// The programs of one device.
 #[derive(Default)]
 pub struct Programs {
-    kernels: RwLock<HashMap<u128, Arc<KernelHandle>>>,
+    kernels: RwLock<HashMap<u128, BuiltKernel>>,
     programs: Mutex<HashMap<u128, Arc<Slot>>>,
     compiled: AtomicU64,
     loaded: AtomicU64,
@@ -55,32 +65,52 @@ impl Programs {
         device.extension(|_| Self::default())
     }
 
-    /// Returns the kernel `entry` of `kernel` under `defines`, and builds it on first use.
+    /// Returns the kernel `entry` of `kernel` under `defines` for work-groups of size `local`, and builds it on first use.
+    ///
+    /// A compiler that does not know the size of the work-groups may use more registers per work-item than a large group has. Such a kernel is built
+    /// again with its size as an attribute. Kernels that start as they are keep their source.
     pub(crate) fn get(
         &self,
         device: &Device,
         kernel: &Kernel,
         entry: &'static str,
-        defines: &[(&'static str, Value)],
+        (defines, local): (&[(&'static str, Value)], [usize; 3]),
     ) -> Result<Arc<KernelHandle>> {
-        let key = key_of(kernel, entry, defines);
-        if let Some(found) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(Arc::clone(found));
+        let built = self.built(device, kernel, entry, (defines, None))?;
+        let items = local.iter().product::<usize>();
+        if items <= built.group_limit || items > device.capabilities().max_group {
+            return Ok(built.handle);
         }
-        let program = self.program(device, kernel, defines)?;
-        let handle = device.driver().kernel(&program, entry).map_err(|e| entry_error(kernel, entry, e))?;
-        let handle = Arc::new(handle);
-        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&handle));
-        Ok(handle)
+        Ok(self.built(device, kernel, entry, (defines, Some(local)))?.handle)
+    }
+
+    fn built(
+        &self,
+        device: &Device,
+        kernel: &Kernel,
+        entry: &'static str,
+        (defines, group): Built<'_>,
+    ) -> Result<BuiltKernel> {
+        let key = key_of(kernel, entry, (defines, group));
+        if let Some(found) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(found.clone());
+        }
+        let program = self.program(device, kernel, (defines, group.map(|size| (entry, size))))?;
+        let driver = device.driver();
+        let handle = driver.kernel(&program, entry).map_err(|e| entry_error(kernel, entry, e))?;
+        let group_limit = driver.kernel_group_limit(&handle).map_err(|e| e.context(entry))?;
+        let built = BuiltKernel { handle: Arc::new(handle), group_limit };
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, built.clone());
+        Ok(built)
     }
 
     fn program(
         &self,
         device: &Device,
         kernel: &Kernel,
-        defines: &[(&'static str, Value)],
+        (defines, group): (&[(&'static str, Value)], Option<(&str, [usize; 3])>),
     ) -> Result<Program> {
-        let key = key_of(kernel, "", defines);
+        let key = key_of(kernel, group.map_or("", |g| g.0), (defines, group.map(|g| g.1)));
         let slot = {
             let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(programs.entry(key).or_default())
@@ -89,7 +119,11 @@ impl Programs {
         if let Some(program) = &*slot {
             return Ok(program.clone());
         }
-        let order = Order::of(device, kernel, defines);
+        let mut order = Order::of(device, kernel, defines);
+        if let Some((entry, size)) = group {
+            order.require_group(entry, size);
+            tracing::debug!("{entry}: building again for work-groups of {size:?}");
+        }
         if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             orders.push(order.clone());
         }
@@ -294,8 +328,8 @@ fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) ->
 }
 
 /// Returns the in-memory key. Kernels are statics, so their address identifies them.
-fn key_of(kernel: &Kernel, entry: &str, defines: &[(&'static str, Value)]) -> u128 {
-    Mix::of(&(std::ptr::from_ref(kernel) as usize, entry, defines))
+fn key_of(kernel: &Kernel, entry: &str, built: Built<'_>) -> u128 {
+    Mix::of(&(std::ptr::from_ref(kernel) as usize, entry, built))
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use super::super::node::{NodeKind, Nodes, ReductionKind, binary_row, unary_row};
 use super::random::{Draw, F32, TreeBatch, check};
 use super::*;
+use netcl_device::fault::FaultDriver;
+use netcl_device::sim::SimDriver;
+use netcl_kernel::Programs;
 
 /// Adds a chain of elementwise values and reductions, in which every reduction depends on the one before.
 fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Result<usize> {
@@ -92,6 +95,28 @@ fn logsumexp_of_a_long_row_is_exact() {
             let soft = fuse(&[&x], |t| t[0].softmax()?.sum(&[-1])).unwrap().to_vec().unwrap()[0];
             assert!((soft - 1.0).abs() < 1e-4, "{n} columns: a softmax sums to {soft}");
         }
+    }
+}
+
+/// Runs a kernel of long rows on a driver whose kernels start with small groups only. Kernels with large groups are built again with their size.
+#[test]
+fn kernels_that_use_many_registers_are_built_for_their_groups() {
+    let inner = Box::new(SimDriver::open("sim", &Settings::default().sim).unwrap());
+    let driver = FaultDriver::new(inner, Default::default()).limit_groups(64);
+    let settings = Settings { cache_dir: None, ..Settings::default() };
+    let device = Device::from_driver(Box::new(driver), settings);
+    let programs = Programs::of(&device);
+    for (n, groups) in [(64, 0), (8192, 1)] {
+        let x = Tensor::from_f32(&device, [2, n], &ramp(2 * n), DType::F32).unwrap();
+        programs.start_recording();
+        let soft = fuse(&[&x], |t| t[0].softmax()).unwrap();
+        let orders = programs.stop_recording();
+        let sized =
+            orders.iter().filter(|o| o.source.contains("__kernel __attribute__((reqd_work_group_size("));
+        assert_eq!(sized.count(), groups, "{n} columns");
+        let expected = x.softmax(-1).unwrap().to_vec().unwrap();
+        let off = soft.to_vec().unwrap().iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-6, "{n} columns: off by {off}");
     }
 }
 
