@@ -76,23 +76,18 @@ def test_row_167_to_170_each_device_is_a_rank():
         distributed.run(fail, [device(), device()])
 
 
+def write_rank(folder, name):
+    """Writes the results of this rank to a file, because lines of several ranks mix on mpirun's output."""
+    nc.set_default_device(name)
+    ranks = distributed.init(devices=[name])
+    Path(folder, f"rank{ranks.rank}.txt").write_text(str(on_rank()))
+
+
 @pytest.mark.skipif(not any(os.access(Path(p) / "mpirun", os.X_OK) for p in os.environ.get("PATH", "").split(os.pathsep)), reason="no mpirun")
 def test_row_167_to_170_processes_of_mpi(tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import netcl as nc
-nc.set_default_device({device().name!r})
-from test_seed_001_devices import on_rank
-from netcl.compat.plan import distributed
-ranks = distributed.init(devices=[{device().name!r}])
-from pathlib import Path
-# Lines of several ranks mix on mpirun's output, so each rank has a file.
-Path({str(tmp_path)!r}, f"rank{{ranks.rank}}.txt").write_text(str(on_rank()))
-""")
+    call = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_seed_001_devices as t; t.write_rank({str(tmp_path)!r}, {device().name!r})"
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    done = subprocess.run(["mpirun", "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=240, env=environment)
+    done = subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", call], capture_output=True, text=True, timeout=240, env=environment)
     if done.returncode and "no MPI library" in done.stderr + done.stdout:
         pytest.skip("no MPI library")
     assert done.returncode == 0, done.stderr
