@@ -6,6 +6,7 @@ use crate::{common, launch};
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use launch::{LAUNCHERS, Running, each, each_of, losses, ok, ranks_below, words};
+use netcl::device::draw::Draw;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -42,14 +43,6 @@ fn ended(child: &mut Child) -> Option<i32> {
     status.unwrap().code()
 }
 
-/// Returns a pseudorandom number for moments and ranks: xorshift.
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// Steps of a run that ends. A killed run has a checkpoint of each step.
 const STEPS: u32 = 40;
 
@@ -62,7 +55,7 @@ fn kills(launcher: &str, moments: u64) {
     let whole = dir.join("whole");
     ok("alone", &netcl().args(tiny_run(&data, &whole, STEPS)).output().unwrap());
     let expected = losses(&whole);
-    let mut random = 0x9e37_79b9_7f4a_7c15;
+    let mut draw = Draw::new(0);
     for moment in 0..moments {
         let (ranks, out) = (2 + moment as usize % 2, dir.join(format!("run-{moment}")));
         each_of(launcher, ranks, &[], |mut command| {
@@ -70,16 +63,16 @@ fn kills(launcher: &str, moments: u64) {
             let every = ["--checkpoint-every", "1", "--keep", "2", "--zero", &zero];
             command.args(tiny_run(&data, &out, STEPS)).args(every);
             let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-            let after = next(&mut random) % 25;
+            let after = draw.below(25);
             wait_until("no step", || {
                 let steps =
                     std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
-                steps as u64 >= after && out.join("config.toml").exists()
+                steps >= after && out.join("config.toml").exists()
                     || running.0.try_wait().unwrap().is_some()
             });
-            std::thread::sleep(Duration::from_micros(next(&mut random) % 20_000));
+            std::thread::sleep(Duration::from_micros(draw.below(20_000) as u64));
             let all = ranks_below(running.0.id());
-            let killed = all.get(next(&mut random) as usize % ranks.max(1)).copied();
+            let killed = all.get(draw.below(ranks)).copied();
             let died = killed.is_some_and(|rank| {
                 Command::new("kill")
                     .args(["-9", &rank.to_string()])

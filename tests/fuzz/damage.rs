@@ -1,5 +1,6 @@
 //! Damages files: flips, cuts and duplicates bytes, and sets fields of the structure to unexpected values.
 
+use netcl::device::draw::Draw;
 use serde_json::{Value, json};
 
 /// Structure of a file.
@@ -24,25 +25,21 @@ impl Kind {
     }
 }
 
-/// splitmix64: similar seeds give unrelated numbers.
-pub struct Draw(u64);
+/// Damages files at random.
+pub struct Damage(Draw);
 
-impl Draw {
+impl Damage {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Self(Draw::new(seed))
     }
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.word()
     }
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
+        self.0.below(n)
     }
     fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())].clone()
+        self.0.pick(all).clone()
     }
 
     /// Returns a number that is likely to break sizes and counts.

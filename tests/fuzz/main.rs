@@ -13,7 +13,7 @@ mod others;
 mod readers;
 mod seeds;
 
-use damage::{Draw, Kind};
+use damage::{Damage, Kind};
 use others::OTHERS;
 use readers::Reader;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ fn case(
     number: u64,
     found: &mut ReaderStats,
 ) -> Result<(), String> {
-    let (mut draw, all) = (Draw::new(number), Instant::now());
+    let (mut draw, all) = (Damage::new(number), Instant::now());
     let seed = &seeds[draw.below(seeds.len())];
     copy(seed, at);
     let files: Vec<&&str> = reader.files.iter().filter(|name| at.join(name).exists()).collect();

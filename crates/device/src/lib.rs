@@ -3,6 +3,7 @@
 //!
 //! All higher layers use [`driver::Driver`]; [`Device`] adds the memory pool, statistics and the profiler.
 
+pub mod draw;
 pub mod driver;
 pub mod error;
 pub mod fault;

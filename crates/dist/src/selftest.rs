@@ -3,6 +3,7 @@
 
 use crate::{Group, Reduction, shard};
 use half::{bf16, f16};
+use netcl_device::draw::Draw;
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
 use std::time::{Duration, Instant};
@@ -29,14 +30,14 @@ pub fn selftest(group: &Group, seed: u64, rounds: usize, longest: usize) -> Resu
     let begun = Instant::now();
     let mut operations = 0;
     for round in 0..rounds as u64 {
-        let mut draw = Draw(seed ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut draw = Draw::from_state(seed ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for dtype in DTYPES {
-            let pick = draw.next() as usize;
-            let drawn = draw.next() as usize % longest.max(1);
+            let pick = draw.word() as usize;
+            let drawn = draw.word() as usize % longest.max(1);
             let length =
                 if pick.is_multiple_of(3) { drawn } else { LENGTHS[pick % LENGTHS.len()].min(longest) };
-            let root = draw.next() as usize % group.size();
-            let case = Case { group, dtype, length, seed: draw.next() };
+            let root = draw.word() as usize % group.size();
+            let case = Case { group, dtype, length, seed: draw.word() };
             operations += case.reductions()?;
             operations += case.movements(root)?;
         }
@@ -71,19 +72,6 @@ pub fn selftest_long(group: &Group, bytes: usize) -> Result<SelfTest> {
     Ok(SelfTest { operations: 2, elapsed: begun.elapsed() })
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): every rank generates the numbers of every rank.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 struct Case<'a> {
     group: &'a Group,
     dtype: DType,
@@ -112,9 +100,9 @@ impl Case<'_> {
 
     /// Returns the vector of a rank.
     fn of(&self, rank: usize) -> Vec<u8> {
-        let mut draw = Draw(self.seed.wrapping_add((rank as u64) << 40));
+        let mut draw = Draw::from_state(self.seed.wrapping_add((rank as u64) << 40));
         let mut value = || {
-            let bits = draw.next();
+            let bits = draw.word();
             let float = ((bits >> 40) as f32 / (1 << 23) as f32 - 1.0) * 3.0;
             match self.dtype {
                 DType::F32 => float.to_le_bytes().to_vec(),

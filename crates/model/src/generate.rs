@@ -3,6 +3,7 @@
 use crate::model::{Choice, Continuation, Model, check_token};
 use crate::ranks::RankedTokens;
 use crate::tokenizer::Tokenizer;
+use netcl_device::draw::mix;
 use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, Rules, SamplingRule};
 use netcl_tensor::{Device, Error, Result};
 use std::sync::Arc;
@@ -226,12 +227,9 @@ fn word(seed: u64, n: u64) -> u32 {
     (drawn(seed, n) >> 32) as u32
 }
 
-/// Returns the `n`-th random word of a seed (SplitMix64).
+/// Returns the `n`-th random word of a seed.
 fn drawn(seed: u64, n: u64) -> u64 {
-    let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    mix(seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
 #[cfg(test)]

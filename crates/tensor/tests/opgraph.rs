@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test
 
+use netcl_device::draw::Draw;
 use netcl_tensor::opgraph::OpGraph;
 use netcl_tensor::ops::batch_norm::{Running, batch_norm, batch_norm_inference};
 use netcl_tensor::ops::conv::{Conv2dOptions, conv2d};
@@ -356,16 +357,6 @@ fn masks_are_saved_as_bytes_and_read_from_words() {
     assert!(message.contains("is U32 [3, 5] in the file, but bool [3, 5] in the graph"), "{message}");
 }
 
-/// Draws nonnegative integers.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % below.max(1)
-    }
-}
-
 /// Lists every position of a document that has a value.
 fn pointers(json: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     match json {
@@ -383,10 +374,10 @@ fn pointers(json: &serde_json::Value, at: &str, out: &mut Vec<String>) {
 /// Returns the file with some bytes changed, with bytes inserted, or with its end cut off.
 fn with_other_bytes(whole: &[u8], draw: &mut Draw) -> Vec<u8> {
     let mut bytes = whole.to_vec();
-    match draw.next(3) {
-        0 => bytes.truncate(draw.next(whole.len())),
-        1 => bytes.insert(draw.next(whole.len()), draw.next(256) as u8),
-        _ => (0..=draw.next(4)).for_each(|_| bytes[draw.next(whole.len())] ^= 1 << draw.next(8)),
+    match draw.below(3) {
+        0 => bytes.truncate(draw.below(whole.len())),
+        1 => bytes.insert(draw.below(whole.len()), draw.below(256) as u8),
+        _ => (0..=draw.below(4)).for_each(|_| bytes[draw.below(whole.len())] ^= 1 << draw.below(8)),
     }
     bytes
 }
@@ -412,9 +403,9 @@ fn saying_something_else(header: &serde_json::Value, data: &[u8], draw: &mut Dra
     let mut said: serde_json::Value = serde_json::from_str(text).unwrap();
     let mut places = Vec::new();
     pointers(&said, "", &mut places);
-    for _ in 0..=draw.next(2) {
-        let value = serde_json::from_str(VALUES[draw.next(VALUES.len())]).unwrap();
-        if let Some(place) = said.pointer_mut(&places[draw.next(places.len())]) {
+    for _ in 0..=draw.below(2) {
+        let value = serde_json::from_str(VALUES[draw.below(VALUES.len())]).unwrap();
+        if let Some(place) = said.pointer_mut(&places[draw.below(places.len())]) {
             *place = value;
         }
     }
@@ -443,7 +434,7 @@ fn a_thousand_damaged_files_are_errors() {
     let path = dir.path().join("graph.safetensors");
     graph.save(&path).unwrap();
     let (whole, (header, data)) = (std::fs::read(&path).unwrap(), parts(&path));
-    let mut draw = Draw(20);
+    let mut draw = Draw::new(20);
     let (mut errors, mut same) = (0, 0);
     for round in 0..1000 {
         let bytes = match round % 2 {

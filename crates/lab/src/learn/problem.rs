@@ -1,5 +1,6 @@
 //! The problems of the steps: inputs, operations, and the result in f64 for comparison.
 
+use netcl::device::draw::mix;
 use netcl::prelude::*;
 
 /// For a product M, N, K; for attention the heads H, tokens T, and head size D.
@@ -39,10 +40,7 @@ const BUDGET: usize = 1 << 27;
 
 /// Returns pseudorandom values between -1 and 1, the same in each run.
 fn value(i: u64) -> f64 {
-    let mut z = i.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (z ^ (z >> 31)) as f64 / 2f64.powi(63) - 1.0
+    mix(i.wrapping_mul(0x9E37_79B9_7F4A_7C15)) as f64 / 2f64.powi(63) - 1.0
 }
 
 impl Work {

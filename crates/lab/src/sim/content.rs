@@ -1,6 +1,7 @@
 //! The content of buffers and images before a launch.
 
 use super::number::Number;
+use netcl::device::draw::Draw;
 use std::path::PathBuf;
 
 /// The content of a buffer before the launch.
@@ -72,19 +73,15 @@ pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io:
         }
         Init::Iota => (0..count).flat_map(|i| encode(number, i as f64)).collect(),
         Init::Random => {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            (0..count).flat_map(|_| encode(number, draw(number, &mut state))).collect()
+            let mut draw = Draw::from_state(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            (0..count).flat_map(|_| encode(number, drawn(number, &mut draw))).collect()
         }
     }))
 }
 
-/// Returns the next value of a splitmix64 stream.
-fn draw(number: Number, state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let unit = (z ^ z >> 31) as f64 / 2f64.powi(64);
+/// Returns the next value of a stream: in [-1, 1) for floats, a whole number below 100 for others.
+fn drawn(number: Number, draw: &mut Draw) -> f64 {
+    let unit = draw.word() as f64 / 2f64.powi(64);
     if number.is_float() { 2.0 * unit - 1.0 } else { (unit * 100.0).floor() }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use netcl_device::draw::Draw;
 use netcl_tensor::quant::{F16, F32, Format, Q4_0, Q8_0};
 use netcl_tensor::{Error, ErrorKind, Result};
 use netcl_test_data::{needs_data, test_data};
@@ -266,18 +267,6 @@ fn read_all(path: &Path) -> Result<usize> {
     Ok(bytes)
 }
 
-/// xorshift64*.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) as usize % n.max(1)
-    }
-}
-
 /// Flips bytes, sets them to extremes, truncates, duplicates, inserts; mostly in the header, which is parsed.
 fn damage(draw: &mut Draw, bytes: &mut Vec<u8>, header: usize) {
     for _ in 0..=draw.below(3) {
@@ -320,7 +309,7 @@ fn mutated_files_are_errors_or_files() {
     let good = std::fs::read(&path).unwrap();
     let header =
         good.len() - plan.tensors.iter().map(|t| t.size().unwrap().next_multiple_of(32)).sum::<usize>();
-    let (mut draw, start, mut refused) = (Draw(0x9e37_79b9), std::time::Instant::now(), 0);
+    let (mut draw, start, mut refused) = (Draw::new(0x9e37_79b9), std::time::Instant::now(), 0);
     for i in 0..count {
         let mut bytes = good.clone();
         damage(&mut draw, &mut bytes, header);

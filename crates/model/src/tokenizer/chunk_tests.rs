@@ -1,4 +1,5 @@
 use super::*;
+use netcl_device::draw::Draw;
 use serde_json::json;
 use tokenizers::Tokenizer;
 
@@ -33,13 +34,10 @@ fn text(seed: u64, bytes: usize) -> String {
         " ", " ", " ", " ", " ", "\n", "\n", "  ", "\t", "\r\n", "\n\n", "\u{a0}", "the", "then", "Dog's",
         "x", "42", "3141592", "don't", ",", ".", "...", "(", "/", "//", "ünï", "日本", "\u{301}", "▁", "👍🏽",
     ];
-    let mut draw = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut draw = Draw::new(seed);
     let mut out = String::new();
     while out.len() < bytes {
-        draw ^= draw << 13;
-        draw ^= draw >> 7;
-        draw ^= draw << 17;
-        out += PARTS[(draw >> 33) as usize % PARTS.len()];
+        out += draw.pick(&PARTS);
     }
     out
 }

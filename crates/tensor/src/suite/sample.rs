@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::shape::Shape;
 use crate::{DType, Device, Error, Result, Tensor};
+use netcl_device::draw::Draw as Stream;
 
 /// Distribution of an input's elements.
 #[derive(Clone, Debug)]
@@ -71,15 +72,8 @@ impl SampleInput {
     }
     /// Draws the elements, rounded as the device will store them.
     pub fn draw(&self, seed: u64, float: DType) -> Array {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
-        // splitmix64: small, and good enough for test data.
-        let mut uniform = move || {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-        };
+        let mut stream = Stream::from_state(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03);
+        let mut uniform = move || stream.unit();
         let n = self.shape.count();
         let dtype = self.dtype(float);
         Array::from_fn(self.shape.clone(), |i| {

@@ -1,12 +1,6 @@
 //! Counter-based random numbers: a value is a function of its coordinates, so any position of a run can be computed independently.
 
-/// Applies SplitMix64's step: a bijection of 64 bits in which every input bit changes about half of the output bits.
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
+use netcl_device::draw::mix;
 
 /// Returns a number in `0..below`, a function of only `seed` and `at`. `below` must not be 0.
 ///

@@ -5,6 +5,7 @@
 
 use super::{Observer, Trainer};
 use crate::config::{Overlay, TrainConfig};
+use netcl_device::draw::Draw;
 use netcl_model::checkpoint::{INDEX_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
 use netcl_model::folder::model_from_dir;
 use netcl_model::generate::{Generation, Sampling};
@@ -26,21 +27,18 @@ fn count() -> u64 {
     std::env::var("NETCL_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(DEFAULT)
 }
 
-/// xorshift64*.
-struct Draw(u64);
+/// Damages files at random.
+struct Damage(Draw);
 
-impl Draw {
+impl Damage {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        self.0.word()
     }
     fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 16) as usize % n.max(1)
+        self.0.below(n)
     }
     fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())].clone()
+        self.0.pick(all).clone()
     }
 
     /// Flips, cuts, duplicates or inserts bytes.
@@ -278,7 +276,7 @@ fn mutated_files_are_refused_or_run() {
     let before = memory("VmHWM:");
     let (mut taken, total) = (0, count());
     for n in 0..total {
-        let mut draw = Draw(0x9E37_79B9_7F4A_7C15 ^ (n + 1).wrapping_mul(0xD134_2543_DE82_EF95));
+        let mut draw = Damage(Draw::new(n));
         let _ = fs::remove_dir_all(&case);
         let of_run = draw.below(2) == 0;
         copy(if of_run { &run } else { &model }, &case);

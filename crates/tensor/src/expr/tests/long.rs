@@ -1,8 +1,9 @@
 //! Few long rows: reductions are split into parts, and a dependent reduction waits for all parts.
 
 use super::super::node::{NodeKind, Nodes, ReductionKind, binary_row, unary_row};
-use super::random::{Draw, F32, TreeBatch, check};
+use super::random::{F32, TreeBatch, check};
 use super::*;
+use netcl_device::draw::Draw;
 use netcl_device::fault::FaultDriver;
 use netcl_device::sim::SimDriver;
 use netcl_kernel::Programs;
@@ -14,12 +15,12 @@ fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Res
     let mut v = x;
     for _ in 0..reductions {
         // Reduces the row, or all rows.
-        let mask = if draw.next(4) == 0 { 0b11 } else { 0b01 };
+        let mask = if draw.below(4) == 0 { 0b11 } else { 0b01 };
         let (how, scale) =
-            if draw.next(3) == 0 { (ReductionKind::Max, 1.0) } else { (ReductionKind::Sum, 4.0 / n) };
+            if draw.below(3) == 0 { (ReductionKind::Max, 1.0) } else { (ReductionKind::Sum, 4.0 / n) };
         let reduced = nodes.reduced(how, v, mask)?;
         let reduced = nodes.made(unary("mul_scalar", scale)?, &[reduced])?;
-        let moved = match draw.next(3) {
+        let moved = match draw.below(3) {
             0 => nodes.made(NodeKind::Binary(binary_row("sub")?), &[v, reduced])?,
             1 => {
                 let factor = nodes.made(unary("tanh", 0.0)?, &[reduced])?;
@@ -28,7 +29,7 @@ fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Res
             }
             _ => nodes.made(NodeKind::Binary(binary_row("add")?), &[v, reduced])?,
         };
-        let after = ["tanh", "sigmoid", "exp", "square"][draw.next(4)];
+        let after = ["tanh", "sigmoid", "exp", "square"][draw.below(4)];
         let bounded = nodes.made(unary("tanh", 0.0)?, &[moved])?;
         v = nodes.made(unary(after, 0.0)?, &[bounded])?;
     }
@@ -38,18 +39,18 @@ fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Res
 /// Builds chains over one input. Each is a root as a whole, as a sum of each row, or as one number.
 fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> TreeBatch {
     let mut draw = Draw::new(seed);
-    let (rows, n) = (1 + draw.next(3), lengths.start + draw.next(lengths.len()));
+    let (rows, n) = (1 + draw.below(3), lengths.start + draw.below(lengths.len()));
     let mut nodes = Nodes::default();
     let shape = Shape::from([rows, n]);
     let x = nodes.input(0, &shape);
-    let mut data = Array::from_fn(shape, |_| f64::from(draw.unit() - 0.5));
+    let mut data = Array::from_fn(shape, |_| draw.unit() - 0.5);
     // A maximum far above the rest, in the last part of its row, so that its gradient is well defined.
-    (0..rows).for_each(|row| data.data[row * n + n - 1 - draw.next(n / 16)] = 2.0 + row as f64 / 4.0);
+    (0..rows).for_each(|row| data.data[row * n + n - 1 - draw.below(n / 16)] = 2.0 + row as f64 / 4.0);
     let mut roots = Vec::new();
     for _ in 0..2 {
-        let reductions = 2 + draw.next(3);
+        let reductions = 2 + draw.below(3);
         let v = chain(&mut nodes, &mut draw, x, reductions).unwrap();
-        roots.push(match draw.next(3) {
+        roots.push(match draw.below(3) {
             0 => v,
             at => {
                 let sum = nodes.reduced(ReductionKind::Sum, v, if at == 1 { 0b01 } else { 0b11 }).unwrap();

@@ -8,30 +8,10 @@ use crate::array::Array;
 use crate::ops::elementwise::{BINARY, UNARY};
 use crate::ops::mask::COMPARISONS;
 use crate::{DType, Device, Result, Shape, Tensor, no_grad};
+use netcl_device::draw::Draw;
 
 /// Trees per kernel. Compiling takes most of the time.
 const BATCH: usize = 12;
-
-/// xorshift64*.
-pub(super) struct Draw(u64);
-
-impl Draw {
-    pub(super) fn new(seed: u64) -> Self {
-        let mut draw = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        // Skips the first numbers, which are similar for similar seeds.
-        let _ = [0; 8].map(|_| draw.next(2));
-        draw
-    }
-    pub(super) fn next(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n as u64) as usize
-    }
-    pub(super) fn unit(&mut self) -> f32 {
-        self.next(1 << 20) as f32 / (1 << 20) as f32
-    }
-}
 
 /// Trees with shared inputs.
 pub(super) struct TreeBatch {
@@ -60,19 +40,20 @@ pub(super) const F32: (DType, Lie) = (DType::F32, Lie::Contiguous);
 const INTEGERS: usize = 3;
 
 fn shapes(draw: &mut Draw) -> Vec<Shape> {
-    let rank = 1 + draw.next(3);
+    let rank = 1 + draw.below(3);
     let sizes = [1, 2, 3, 5, 8, 17, 32, 33, 64];
-    let mut whole: Vec<usize> = (0..rank).map(|_| sizes[draw.next(sizes.len())]).collect();
-    if draw.next(24) == 0 {
-        whole[draw.next(rank)] = 0;
+    let mut whole: Vec<usize> = (0..rank).map(|_| sizes[draw.below(sizes.len())]).collect();
+    if draw.below(24) == 0 {
+        whole[draw.below(rank)] = 0;
     }
     while whole.iter().product::<usize>() > 4096 {
         let largest = (0..rank).max_by_key(|d| whole[*d]).unwrap();
         whole[largest] = 8;
     }
     let part = |draw: &mut Draw| {
-        let from = draw.next(rank + 1);
-        let dims: Vec<usize> = whole[from..].iter().map(|n| if draw.next(3) == 0 { 1 } else { *n }).collect();
+        let from = draw.below(rank + 1);
+        let dims: Vec<usize> =
+            whole[from..].iter().map(|n| if draw.below(3) == 0 { 1 } else { *n }).collect();
         Shape::from(dims)
     };
     vec![Shape::from(whole.clone()), part(draw), part(draw), part(draw)]
@@ -81,10 +62,10 @@ fn shapes(draw: &mut Draw) -> Vec<Shape> {
 fn stored(draw: &mut Draw) -> Vec<(DType, Lie)> {
     let mut one = |at: usize| {
         let dtype = match at {
-            INTEGERS => [DType::Bool, DType::U32, DType::I32][draw.next(3)],
-            _ => DType::FLOATS[draw.next(5) % 3],
+            INTEGERS => [DType::Bool, DType::U32, DType::I32][draw.below(3)],
+            _ => DType::FLOATS[draw.below(5) % 3],
         };
-        (dtype, [Lie::Contiguous, Lie::Behind, Lie::Reversed, Lie::Part][draw.next(4)])
+        (dtype, [Lie::Contiguous, Lie::Behind, Lie::Reversed, Lie::Part][draw.below(4)])
     };
     (0..=INTEGERS).map(&mut one).collect()
 }
@@ -92,10 +73,10 @@ fn stored(draw: &mut Draw) -> Vec<(DType, Lie)> {
 /// Draws numbers that a storage type represents exactly.
 fn numbers(draw: &mut Draw, shape: &Shape, dtype: DType) -> Array {
     Array::from_fn(shape.clone(), |_| match dtype {
-        DType::Bool => draw.next(2) as f64,
-        DType::U32 => draw.next(4) as f64,
-        DType::I32 => draw.next(7) as f64 - 3.0,
-        _ => dtype.round(f64::from(draw.unit() * 4.0 - 2.0)),
+        DType::Bool => draw.below(2) as f64,
+        DType::U32 => draw.below(4) as f64,
+        DType::I32 => draw.below(7) as f64 - 3.0,
+        _ => dtype.round(draw.unit() * 4.0 - 2.0),
     })
 }
 
@@ -140,38 +121,39 @@ fn is_smooth(nodes: &Nodes, id: usize, values: &[Array]) -> bool {
 
 /// Adds a node over earlier nodes, or none if it would not be smooth.
 fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
-    let pick = |draw: &mut Draw| known[known.len() - 1 - draw.next(known.len()).min(draw.next(known.len()))];
+    let pick =
+        |draw: &mut Draw| known[known.len() - 1 - draw.below(known.len()).min(draw.below(known.len()))];
     let (a, b) = (pick(draw), pick(draw));
-    let made = match draw.next(20) {
+    let made = match draw.below(20) {
         0..=8 => {
-            let row = draw.next(UNARY.len());
+            let row = draw.below(UNARY.len());
             let mut bits = [0; 2];
             bits.iter_mut().zip(UNARY[row].scalars).for_each(|(b, s)| *b = s.1.to_bits());
             nodes.made(NodeKind::Unary(row, bits), &[a])
         }
-        9..=13 => nodes.made(NodeKind::Binary(draw.next(BINARY.len())), &[a, b]),
+        9..=13 => nodes.made(NodeKind::Binary(draw.below(BINARY.len())), &[a, b]),
         14 => {
-            let which = draw.next(3);
+            let which = draw.below(3);
             let mask = match which {
                 0 => INTEGERS,
-                _ => nodes.made(NodeKind::Compare(1 + draw.next(COMPARISONS.len() - 1)), &[a, b]).ok()?,
+                _ => nodes.made(NodeKind::Compare(1 + draw.below(COMPARISONS.len() - 1)), &[a, b]).ok()?,
             };
             if which == 2 { Ok(mask) } else { nodes.made(NodeKind::Where, &[mask, pick(draw), a]) }
         }
         15 => {
-            let number = nodes.number(draw.unit() * 4.0 - 2.0);
-            nodes.made(NodeKind::Binary(draw.next(3)), &[number, a])
+            let number = nodes.number(draw.unit() as f32 * 4.0 - 2.0);
+            nodes.made(NodeKind::Binary(draw.below(3)), &[number, a])
         }
         16 if matches!(nodes.kind(a), NodeKind::Input(_)) => {
-            nodes.made(NodeKind::Cast(DType::FLOATS[draw.next(3)]), &[a])
+            nodes.made(NodeKind::Cast(DType::FLOATS[draw.below(3)]), &[a])
         }
         kind => {
             let rank = nodes.shape(a).rank();
             // Mostly reduces the last axes.
-            let mask = if draw.next(4) > 0 {
-                (1u32 << draw.next(rank + 1)) - 1
+            let mask = if draw.below(4) > 0 {
+                (1u32 << draw.below(rank + 1)) - 1
             } else {
-                draw.next(1 << rank) as u32
+                draw.below(1 << rank) as u32
             };
             let how = if kind == 17 { ReductionKind::Max } else { ReductionKind::Sum };
             nodes.reduced(how, a, mask)
@@ -191,7 +173,7 @@ fn batch(seed: u64) -> TreeBatch {
     let mut roots = Vec::new();
     while roots.len() < BATCH {
         let mut known = inputs.clone();
-        let size = 2 + draw.next(11);
+        let size = 2 + draw.below(11);
         for _ in 0..4 * size {
             if known.len() >= size + inputs.len() {
                 break;
