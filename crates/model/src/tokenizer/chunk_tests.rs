@@ -37,7 +37,7 @@ fn text(seed: u64, bytes: usize) -> String {
     let mut draw = Draw::new(seed);
     let mut out = String::new();
     while out.len() < bytes {
-        out += draw.pick(&PARTS);
+        out += *draw.pick::<&str>(&PARTS);
     }
     out
 }
