@@ -10,7 +10,7 @@ from .._create import default_generator, ones, zeros
 from .._netcl import Tensor
 from ..autograd import no_grad
 from ..errors import ShapeError
-from ..functional import EPSILONS
+from ..functional._norm import EPSILONS
 from .module import Module, Parameter
 
 
