@@ -17,6 +17,11 @@ def _checked(name: str, ids: Tensor, weight: Tensor, max_norm: Optional[float], 
         raise DTypeError(f"{name}: the indices are {ids.dtype.name}, expected int32")
     if weight.ndim != 2:
         raise ShapeError(f"{name}: weight has shape {tuple(weight.shape)}, expected (V, C)")
+    refuse_options(name, max_norm, scaled, sparse)
+
+
+def refuse_options(name: str, max_norm: Optional[float], scaled: bool, sparse: bool) -> None:
+    """Raises an error for options that change weights or gradients in another way."""
     if max_norm is not None:
         raise refuse(f"{name}: max_norm", "scale the rows yourself, for example with F.normalize within no_grad")
     if scaled:
