@@ -151,7 +151,7 @@ class _BinaryCrossEntropy(Function):
         p, target = ctx.saved_tensors
         (dy,) = grads
         dp = dy * (p - target) / at_least((1.0 - p) * p, 1e-12) if ctx.needs_input_grad[0] else None
-        dt = dy * (at_least(ops.log(1.0 - p), -100.0) - at_least(ops.log(p), -100.0)) if ctx.needs_input_grad[1] else None
+        dt = dy * (ops.log(1.0 - p) - ops.log(p)) if ctx.needs_input_grad[1] else None
         return dp, dt
 
 

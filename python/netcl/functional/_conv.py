@@ -130,6 +130,10 @@ def _transposed(
     o = sizes(name, "output_padding", more, n)
     if any(a >= max(b, c) for a, b, c in zip(o, s, d)):
         raise ValueError(f"{name}: output_padding {o} must be less than the stride {s} or the dilation {d}")
+    if any(a and b == 1 for a, b in zip(o, s)):
+        # With stride 1, zeros after the input have the same effect.
+        x = ops.pad(x, [amount for a, b in reversed(list(zip(o, s))) for amount in (0, a if b == 1 else 0)], 0.0)
+        o = tuple(0 if b == 1 else a for a, b in zip(o, s))
     if n == 1:
         made = ops.conv_transpose2d(x.unsqueeze(2), weight.unsqueeze(2), bias, (1, *s), (0, *p), (1, *d), groups, (0, *o)).squeeze(2)
     elif n == 2:

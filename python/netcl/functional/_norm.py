@@ -58,6 +58,8 @@ def group_norm(input: Tensor, num_groups: int, weight: Optional[Tensor] = None, 
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ShapeError(f"group_norm: the input has shape {tuple(input.shape)}, expected (N, C, ..) with C divisible by {num_groups}")
     n = input.shape[1]
+    if input.size == num_groups:
+        raise ValueError(f"group_norm: expected more than 1 element per group, got shape {tuple(input.shape)} and {num_groups} groups")
     return ops.group_norm(input, _weight(weight, n, 1, input), _weight(bias, n, 0, input), num_groups, eps)
 
 

@@ -72,7 +72,7 @@ def _indices(x: Tensor, n: int, k: Ints, s: Ints, p: Ints, d: Ints, out: Ints) -
     for w in k:
         taps = [(*t, i) for t in taps for i in range(w)]
     parts = [full[(slice(None), slice(None), *(slice(i * b, i * b + (m - 1) * c + 1, c) for i, b, c, m in zip(tap, d, s, out)))] for tap in taps]
-    best = ops.argmax(ops.stack(parts, -1), -1)
+    best = ops.argmax(ops.stack(parts, x.ndim), -1)
     place = best * 0
     for axis in range(n):
         inner = math.prod(k[axis + 1 :])

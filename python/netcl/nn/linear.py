@@ -206,7 +206,7 @@ class EmbeddingBag(Module):
     def extra_repr(self) -> str:
         """Returns the sizes."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}, mode={self.mode!r}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}{padding}"
 
 
 class Flatten(Module):

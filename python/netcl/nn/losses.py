@@ -8,7 +8,7 @@ from .. import functional as F
 from .._netcl import Tensor
 from ..errors import UnsupportedError
 from ..functional._common import legacy
-from .linear import Linear
+from .linear import Linear, PairwiseDistance
 from .module import Module
 
 Flag = Optional[bool]
@@ -287,7 +287,8 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(reduction=reduction)
         if margin <= 0:
             raise ValueError(f"TripletMarginWithDistanceLoss: margin is {margin}, expected more than 0")
-        self.distance_function, self.margin, self.swap = distance_function, margin, swap
+        self.distance_function: Any = PairwiseDistance() if distance_function is None else distance_function
+        self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """Returns the loss."""
