@@ -76,6 +76,8 @@ class _Modules(Module):
         modules = list(self._tables()[2].values())
         if not isinstance(module, Module):
             raise TypeError(f"insert: got {type(module).__name__}, expected a module")
+        if not -len(modules) <= index <= len(modules):
+            raise IndexError(f"insert: position {index} is out of range for {len(modules)} modules")
         modules.insert(index, module)
         self._number(modules)
         return self
@@ -140,8 +142,13 @@ class ModuleList(_Modules):
         self.extend(modules or ())
 
     def insert(self, index: int, module: Module) -> None:
-        """Inserts a module before a position."""
-        super().insert(index, module)
+        """Inserts a module before a position. After the end, the position is its name, as in PyTorch."""
+        if index < 0:
+            raise IndexError(f"insert: position {index} is out of range, expected at least 0")
+        if index > len(self):
+            self.add_module(str(index), module)
+        else:
+            super().insert(index, module)
 
     def __repr__(self) -> str:
         groups: List[Tuple[int, int, str]] = []

@@ -70,11 +70,11 @@ class RMSNorm(_Affine):
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
         self.register_parameter("weight", Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Returns the normalized elements."""
-        if len(self.normalized_shape) == 1 and self.weight is not None and input.shape[-1:] == self.normalized_shape:
-            return ops.rms_norm(input, self.weight, EPSILONS[input.dtype.name] if self.eps is None else self.eps)
-        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+        if len(self.normalized_shape) == 1 and self.weight is not None and x.shape[-1:] == self.normalized_shape:
+            return ops.rms_norm(x, self.weight, EPSILONS[x.dtype.name] if self.eps is None else self.eps)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         """Returns the arguments."""
