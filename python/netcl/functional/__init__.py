@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List
 
 from .. import ops as _ops
-from . import _activation, _attention, _classification, _conv, _dropout, _embedding, _losses, _norm, _pooling, _resize
+from . import _activation, _attention, _classification, _conv, _dropout, _embedding, _losses, _norm, _places, _pooling, _resize
 
 if TYPE_CHECKING:
 
@@ -25,6 +25,7 @@ from ._dropout import *  # noqa: F403
 from ._embedding import *  # noqa: F403
 from ._losses import *  # noqa: F403
 from ._norm import *  # noqa: F403
+from ._places import *  # noqa: F403
 from ._pooling import *  # noqa: F403
 from ._resize import *  # noqa: F403
 
@@ -37,6 +38,7 @@ __all__ += _dropout.__all__
 __all__ += _embedding.__all__
 __all__ += _losses.__all__
 __all__ += _norm.__all__
+__all__ += _places.__all__
 __all__ += _pooling.__all__
 __all__ += _resize.__all__
 
@@ -45,8 +47,7 @@ if not TYPE_CHECKING:
     _REFUSED = {
         "affine_grid": "compute the grid with matmul", "grid_sample": "write F.interpolate for regular grids",
         "ctc_loss": "align targets with inputs and write F.cross_entropy", "fractional_max_pool2d": "write F.max_pool2d or F.adaptive_max_pool2d",
-        "fractional_max_pool3d": "write F.max_pool3d or F.adaptive_max_pool3d", "adaptive_max_pool2d_with_indices": "write F.max_pool2d(…, return_indices=True)",
-        "max_pool2d_with_indices": "write F.max_pool2d(…, return_indices=True)",
+        "fractional_max_pool3d": "write F.max_pool3d or F.adaptive_max_pool3d",
     }  # fmt: skip
 
     def __getattr__(name):

@@ -165,6 +165,8 @@ def triplet_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Computes ``max(d(anchor, positive) - d(anchor, negative) + margin, 0)`` with p-norms of the last axis."""
+    if margin <= 0:
+        raise ValueError(f"triplet_margin_loss: margin is {margin}, expected more than 0")
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         return pairwise_distance(a, b, p, eps)

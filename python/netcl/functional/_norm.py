@@ -184,7 +184,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     n = input.shape[0]
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
     if not pairs:
-        return zeros(0, dtype=input.dtype, device=input.device)
+        return ops.slice(input.reshape(-1), 0, 0, 0)
     first, second = (ops.index_select(input, from_lists([pair[k] for pair in pairs], "int32", input.device), 0) for k in (0, 1))
     return vector_norm(first - second, p, -1, False)
 

@@ -6,13 +6,13 @@ import math
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from .. import ops
-from .._create import arange, zeros
+from .._create import arange
 from .._dtype import int32
 from .._host import from_lists
 from .._netcl import Tensor
 from ..errors import ShapeError
 from ..functions import where
-from ._common import Sizes, batched, refuse, sizes
+from ._common import Sizes, batched, sizes
 
 Ints = Tuple[int, ...]
 Outputs = Union[int, None, Sequence[Optional[int]]]
@@ -134,44 +134,6 @@ def max_pool3d(
 ) -> Any:
     """Computes maxima of windows: input (N, C, D, H, W) or (C, D, H, W). With ``return_indices``, also returns their places (int32)."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def _unpool(n: int, input: Tensor, indices: Tensor, kernel: Sizes, stride: Optional[Sizes], padding: Sizes, output_size: Optional[Sequence[int]]) -> Tensor:
-    name = f"max_unpool{n}d"
-    if tuple(indices.shape) != tuple(input.shape):
-        raise ShapeError(f"{name}: indices have shape {tuple(indices.shape)}, expected that of the input, {tuple(input.shape)}")
-    x, one = batched(name, input, n)
-    ids = indices.unsqueeze(0) if one else indices
-    k, p = sizes(name, "kernel_size", kernel, n), sizes(name, "padding", padding, n)
-    s = k if stride is None else sizes(name, "stride", stride, n)
-    usual = tuple((m - 1) * c - 2 * a + w for m, w, c, a in zip(x.shape[2:], k, s, p))
-    size = usual if output_size is None else tuple(output_size)[-n:]
-    if len(size) != n or any(abs(a - b) >= c for a, b, c in zip(size, usual, s)):
-        raise ValueError(f"{name}: output_size is {output_size}, expected sizes that differ from {usual} by less than the stride {s}")
-    rows = zeros(x.shape[0], x.shape[1], math.prod(size), dtype=x.dtype, device=x.device)
-    made = ops.scatter(rows, ids.reshape(*x.shape[:2], -1), x.reshape(*x.shape[:2], -1), -1).reshape(*x.shape[:2], *size)
-    return made.squeeze(0) if one else made
-
-
-def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Optional[Sizes] = None, padding: Sizes = 0, output_size: Optional[Sequence[int]] = None
-) -> Tensor:
-    """Puts maxima of sequences back at the places ``indices`` and sets other elements to 0."""
-    return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Optional[Sizes] = None, padding: Sizes = 0, output_size: Optional[Sequence[int]] = None
-) -> Tensor:
-    """Puts maxima of images back at the places ``indices`` and sets other elements to 0."""
-    return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool3d(
-    input: Tensor, indices: Tensor, kernel_size: Sizes, stride: Optional[Sizes] = None, padding: Sizes = 0, output_size: Optional[Sequence[int]] = None
-) -> Tensor:
-    """Puts maxima of volumes back at the places ``indices`` and sets other elements to 0."""
-    return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 
 def _avg(x: Tensor, n: int, k: Ints, s: Ints, p: Ints, include_pad: bool) -> Tensor:
@@ -306,31 +268,57 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_avg_pool3d", 3, input, output_size)
 
 
-def _without_indices(name: str, return_indices: bool) -> None:
-    if return_indices:
-        raise refuse(f"{name}: return_indices=True", "write max_pool with a kernel_size and return_indices=True")
+def _adaptive_indices(x: Tensor, n: int, out: Ints) -> Tensor:
+    """Returns the places (int32) of the maxima of adaptive windows, which overlap by at most one element."""
+    full, reach = x.detach(), []
+    for axis, (size, m) in enumerate(zip(x.shape[2:], out)):
+        starts, ends = [i * size // m for i in range(m)], [-(-(i + 1) * size // m) for i in range(m)]
+        widest = max(e - s for s, e in zip(starts, ends))
+        places = [min(s + k, e - 1) for s, e in zip(starts, ends) for k in range(widest)]
+        full = ops.index_select(full, from_lists(places, "int32", x.device), 2 + axis)
+        reach.append((widest, from_lists(places, "int32", x.device)))
+    windows = full.reshape(*x.shape[:2], *(v for (w, _), m in zip(reach, out) for v in (m, w)))
+    order = [0, 1, *(2 + 2 * i for i in range(n)), *(3 + 2 * i for i in range(n))]
+    best = ops.argmax(windows.permute(*order).reshape(*x.shape[:2], *out, -1), -1)
+    found = best * 0
+    for axis, (width, places_of) in enumerate(reach):
+        inner = math.prod(w for w, _ in reach[axis + 1 :])
+        shape = [out[axis] if i == axis else 1 for i in range(n)]
+        row = arange(out[axis], dtype=int32, device=x.device).reshape(shape) * width + best // inner % width
+        found = found * x.shape[2 + axis] + places_of[row.reshape(-1)].reshape(row.shape)
+    return found
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor:
-    """Computes maxima of ``output_size`` windows: input (N, C, T) or (C, T)."""
-    _without_indices("adaptive_max_pool1d", return_indices)
-    return _adaptive("adaptive_max_pool1d", 1, input, output_size)
+def _adaptive_max(n: int, input: Tensor, output: Outputs, return_indices: bool) -> Any:
+    name = f"adaptive_max_pool{n}d"
+    made = _adaptive(name, n, input, output)
+    if not return_indices:
+        return made
+    x, one = batched(name, input, n)
+    found = _adaptive_indices(x, n, tuple(made.shape[-n:]))
+    return made, found.squeeze(0) if one else found
 
 
-def adaptive_max_pool2d(input: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor:
-    """Computes maxima of ``output_size`` windows per axis: input (N, C, H, W) or (C, H, W). ``None`` keeps a size."""
-    _without_indices("adaptive_max_pool2d", return_indices)
-    return _adaptive("adaptive_max_pool2d", 2, input, output_size)
+def adaptive_max_pool1d(input: Tensor, output_size: Outputs, return_indices: bool = False) -> Any:
+    """Computes maxima of ``output_size`` windows: input (N, C, T) or (C, T). With ``return_indices``, also returns their places (int32)."""
+    return _adaptive_max(1, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor:
-    """Computes maxima of ``output_size`` windows per axis: input (N, C, D, H, W) or (C, D, H, W). ``None`` keeps a size."""
-    _without_indices("adaptive_max_pool3d", return_indices)
-    return _adaptive("adaptive_max_pool3d", 3, input, output_size)
+def adaptive_max_pool2d(input: Tensor, output_size: Outputs, return_indices: bool = False) -> Any:
+    """Computes maxima of ``output_size`` windows per axis: input (N, C, H, W) or (C, H, W). ``None`` keeps a size. With ``return_indices``, also
+    returns their places (int32).
+    """
+    return _adaptive_max(2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: Outputs, return_indices: bool = False) -> Any:
+    """Computes maxima of ``output_size`` windows per axis: input (N, C, D, H, W) or (C, D, H, W). ``None`` keeps a size. With ``return_indices``, also
+    returns their places (int32).
+    """
+    return _adaptive_max(3, input, output_size, return_indices)
 
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
-    "max_unpool3d",
+    "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip

@@ -104,10 +104,6 @@ class Hardswish(Module):
         """Applies the function elementwise."""
         return F.hardswish(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        """Returns the arguments."""
-        return "inplace=True" if self.inplace else ""
-
 
 class Hardsigmoid(Module):
     """``min(max(x + 3, 0), 6) / 6``."""
@@ -119,10 +115,6 @@ class Hardsigmoid(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Applies the function elementwise."""
         return F.hardsigmoid(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        """Returns the arguments."""
-        return "inplace=True" if self.inplace else ""
 
 
 class Tanh(Module):

@@ -6,7 +6,6 @@ from typing import Any, Optional, Sequence, Tuple, Union
 
 from .. import functional as F
 from .._netcl import Tensor
-from ..errors import UnsupportedError
 from ..functional._common import Sizes, sizes
 from .module import Module
 
@@ -205,10 +204,9 @@ class _Adaptive(Module):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Any:
         """Returns one value per window."""
-        made: Tensor = getattr(F, self._function)(input, self.output_size)
-        return made
+        return getattr(F, self._function)(input, self.output_size)
 
     def extra_repr(self) -> str:
         """Returns the sizes."""
@@ -220,9 +218,11 @@ class _AdaptiveMax(_Adaptive):
 
     def __init__(self, output_size: Outputs, return_indices: bool = False) -> None:
         super().__init__(output_size)
-        if return_indices:
-            raise UnsupportedError(f"{type(self).__name__}: return_indices=True is not supported; write a MaxPool layer with a kernel_size")
         self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        """Returns the maxima, with ``return_indices`` as a pair with their places (int32)."""
+        return getattr(F, self._function)(input, self.output_size, self.return_indices)
 
 
 class AdaptiveAvgPool1d(_Adaptive):
