@@ -13,7 +13,7 @@ from netcl import nn
 
 torch = pytest.importorskip("torch")
 
-from test_torch_nn import REFUSALS, close, flat, graded, tensors  # noqa: E402
+from torch_checks import REFUSALS, close, flat, graded, tensors  # noqa: E402
 from torch_layers import Draw  # noqa: E402
 
 TF = torch.nn.functional

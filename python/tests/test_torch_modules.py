@@ -12,7 +12,7 @@ from netcl import nn
 
 torch = pytest.importorskip("torch")
 
-from test_torch_nn import REFUSALS, close, graded, tensors  # noqa: E402
+from torch_checks import REFUSALS, close, graded, tensors  # noqa: E402
 from torch_layers import Draw  # noqa: E402
 
 
