@@ -46,6 +46,8 @@ class Memory(NamedTuple):
 class _Recording:
     """Within the block, operations that would draw random numbers raise an error, because the numbers would be the same in every run."""
 
+    allows_writes = False
+
     def __init__(self) -> None:
         self.optimizers: List[Any] = []
         self._before: List[bool] = []

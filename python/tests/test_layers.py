@@ -199,7 +199,7 @@ def test_initial_values_and_gradients():
 
 
 def test_missing_names_say_what_to_write():
-    for call, word in ((lambda: nn.LazyConv2d, "nn.Conv2d"), (lambda: nn.CTCLoss, "CrossEntropyLoss"), (lambda: F.ctc_loss, "cross_entropy"), (lambda: nn.utils.weight_norm, "forward")):
+    for call, word in ((lambda: nn.LazyConv2d, "nn.Conv2d"), (lambda: nn.SyncBatchNorm, "BatchNorm2d"), (lambda: F.fractional_max_pool2d, "max_pool2d"), (lambda: nn.utils.weight_norm, "forward")):
         with pytest.raises(AttributeError, match=word):
             call()
     with pytest.raises(TypeError, match="dim"):

@@ -121,6 +121,39 @@ def test_attention_of_sixteen_bits():
         close(*made, dtype, 3e-2)
 
 
+@pytest.mark.parametrize("number", range(40))
+def test_samples_at_grids(number):
+    d = Draw(number)
+    n, size, out = d.size(1, 3), (d.size(1, 5), d.size(1, 5)), (d.size(1, 4), d.size(1, 4))
+    options = d.some(mode=d.one("nearest", "bilinear"), padding_mode=d.one("border", "reflection", "zeros"), align_corners=d.one(True, False))
+    both(lambda lib, F, a, g: F.grid_sample(a, g * 1.3, **options), [d.normal(n, 2, *size), d.normal(n, *out, 2)], 1e-3)
+    axes = d.size(2, 3)
+    sizes = [n, 2, *(d.size(1, 4) for _ in range(axes))]
+    both(lambda lib, F, t: F.affine_grid(t, sizes, d.random.random() < 2), [d.normal(n, axes, axes + 1)])
+    both(lambda lib, F, t: F.affine_grid(t, sizes), [d.normal(n, axes, axes + d.one(1, 1, 0))])
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_temporal_classification(number):
+    d = Draw(number)
+    t, n, c, blank = d.size(2, 7), d.size(1, 3), d.size(2, 5), d.one(0, 1)
+    steps, counts = [d.size(1, t) for _ in range(n)], [d.size(0, 3) for _ in range(n)]
+    labels = np.array([[v if v < blank else v + 1 for v in d.arrays.integers(0, c - 1, 3)] for _ in range(n)], dtype=np.int32)
+    options = {"blank": blank, "reduction": d.one("none", "mean", "sum"), "zero_infinity": True}
+    flat_targets = np.concatenate([row[:k] for row, k in zip(labels, counts)])
+    alone = n == 1 and d.chance(0.5)
+    targets = labels if d.chance(0.5) or not flat_targets.size or alone else flat_targets
+    if alone:
+        targets = labels[0, : counts[0]] if counts[0] else labels
+
+    def call(lib, F, a, targets):
+        lengths = (lib.tensor(steps), lib.tensor(counts)) if number % 2 else (tuple(steps), tuple(counts))
+        return F.ctc_loss(F.log_softmax(a, -1), targets, *lengths, **options)
+
+    both(call, [d.normal(t, c) if alone and counts[0] else d.normal(t, n, c), targets])
+    both(lambda lib, F, a, targets: F.ctc_loss(F.log_softmax(a, -1), targets, tuple(steps), tuple(counts)).detach(), [d.normal(t, n, c), labels])
+
+
 IN_PLACE = {
     "relu_": (), "elu_": (0.5,), "selu_": (), "celu_": (2.0,), "leaky_relu_": (0.3,), "hardtanh_": (-0.5, 0.5), "threshold_": (0.1, 3.0), "rrelu_": (0.2, 0.2),
 }  # fmt: skip
@@ -223,7 +256,9 @@ def test_missing_names_say_what_to_write():
     with pytest.raises(AttributeError, match="nn.Linear"):
         nn.LazyLinear(3)
     with pytest.raises(AttributeError, match="write"):
-        F.ctc_loss  # noqa: B018
+        F.fractional_max_pool2d  # noqa: B018
+    with pytest.raises(NotImplementedError, match="bilinear"):
+        F.grid_sample(nc.ones(1, 1, 2, 2), nc.ones(1, 1, 1, 2), "bicubic")
     with pytest.raises(AttributeError, match="forward"):
         nn.utils.weight_norm  # noqa: B018
     for call in (lambda: nn.utils.rnn.pack_padded_sequence(1, 2), lambda: nn.Linear(1, 1).double(), lambda: nn.Linear(1, 1).cuda(), lambda: nn.Linear(1, 1).compile()):

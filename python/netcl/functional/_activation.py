@@ -105,15 +105,14 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Computes ``x``, or 0 from ``-lambd`` to ``lambd``."""
-    return where((input >= -lambd) & (input <= lambd), 0.0, input)
+    return where(ops.abs(input) <= lambd, 0.0, input)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Moves x by ``lambd`` towards 0. Values from ``-lambd`` to ``lambd`` become 0."""
     if lambd < 0:
         raise ValueError(f"softshrink: lambd is {lambd}, expected at least 0")
-    inside = (input >= -lambd) & (input <= lambd)
-    return where(inside, 0.0, where(input > 0, input - lambd, input + lambd))
+    return where(ops.abs(input) <= lambd, 0.0, where(input > 0, input - lambd, input + lambd))
 
 
 def tanhshrink(input: Tensor) -> Tensor:

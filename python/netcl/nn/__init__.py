@@ -45,6 +45,7 @@ from .linear import Bilinear, CosineSimilarity, Embedding, EmbeddingBag, Flatten
 from .losses import (
     BCELoss,
     BCEWithLogitsLoss,
+    CTCLoss,
     CosineEmbeddingLoss,
     CrossEntropyLoss,
     GaussianNLLLoss,
@@ -124,7 +125,7 @@ from .hooks import Handle
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout",
     "AvgPool1d", "AvgPool2d", "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Buffer", "CELU",
-    "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Conv1d", "Conv2d",
+    "ChannelShuffle", "CTCLoss", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Conv1d", "Conv2d",
     "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "Decoder",
     "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "Embedding", "EmbeddingBag", "FeatureAlphaDropout", "Flatten", "Fold", "GELU", "GLU",
     "GPT", "GRU", "GRUCell", "GaussianNLLLoss", "GroupNorm", "Handle", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss",
@@ -143,8 +144,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     _REFUSED = {
-        "AdaptiveLogSoftmaxWithLoss": "write nn.LinearCrossEntropyLoss, which stores no logits", "CTCLoss": "align targets with inputs and write nn.CrossEntropyLoss",
-        "CrossMapLRN2d": "write nn.LocalResponseNorm", "DataParallel": "write netcl.distributed.DataParallel", "FractionalMaxPool2d": "write nn.AdaptiveMaxPool2d",
+        "AdaptiveLogSoftmaxWithLoss": "write nn.LinearCrossEntropyLoss, which stores no logits", "CrossMapLRN2d": "write nn.LocalResponseNorm", "DataParallel": "write netcl.distributed.DataParallel", "FractionalMaxPool2d": "write nn.AdaptiveMaxPool2d",
         "FractionalMaxPool3d": "write nn.AdaptiveMaxPool3d", "NLLLoss2d": "write nn.NLLLoss", "SyncBatchNorm": "write nn.BatchNorm2d, which uses the batch of one device",
         "Container": "write nn.Module", "attention": "write nn.functional.scaled_dot_product_attention", "parallel": "write netcl.distributed",
         "LinearCrossEntropyOptions": "omit options", "UninitializedParameter": "create parameters with their sizes",
