@@ -47,6 +47,10 @@ def x(*shape, seed=1):
 IDS = np.array([[0, 2], [3, 1]], dtype=np.int32)
 MASK = np.array([[True, False, True], [True, True, False]])
 CALLS = {
+    "conv3d": (
+        [x(2, 4, 3, 4, 5), x(6, 2, 2, 3, 2), x(6)],
+        lambda lib, F, a, w, b: F.conv3d(a, w, b, (1, 2, 1), (1, 0, 1), (2, 1, 1), 2),
+    ),
     "normalize": ([x(3, 4)], lambda lib, F, a: F.normalize(a)), "normalize 1": ([x(3, 4)], lambda lib, F, a: F.normalize(a, 1.0, -1)), "normalize 3": ([x(3, 4)], lambda lib, F, a: F.normalize(a, p=3.0, dim=0)),
     "normalize inf": ([x(3, 4)], lambda lib, F, a: F.normalize(a, float("inf"), 0)), "normalize axes": ([x(3, 4, 2)], lambda lib, F, a: F.normalize(a, dim=(1, 2))),
     "normalize of zeros": ([np.zeros((2, 3), np.float32)], lambda lib, F, a: F.normalize(a)), "normalize eps": ([x(2, 3)], lambda lib, F, a: F.normalize(a, eps=10.0)),
@@ -61,7 +65,7 @@ CALLS = {
     "conv_tbc": ([x(5, 2, 3), x(2, 3, 4), x(4)], lambda lib, F, a, w, b: F.conv_tbc(a, w, b, 1)), "conv1d": ([x(2, 4, 6), x(4, 2, 3), x(4)], lambda lib, F, a, w, b: F.conv1d(a, w, b, 2, 1, 1, 2)),
     "conv2d same": ([x(3, 6, 5), x(2, 3, 2, 3)], lambda lib, F, a, w: F.conv2d(a, w, padding="same", dilation=2)), "conv2d wrong": ([x(2, 4, 6, 6), x(2, 3, 2, 2)], lambda lib, F, a, w: F.conv2d(a, w)),
     "conv2d stride 0": ([x(2, 3, 6, 6), x(2, 3, 2, 2)], lambda lib, F, a, w: F.conv2d(a, w, stride=0)), "conv2d large": ([x(2, 3, 2, 2), x(2, 3, 3, 3)], lambda lib, F, a, w: F.conv2d(a, w)),
-    "conv3d": ([x(2, 4, 3, 4, 5), x(6, 2, 2, 3, 2), x(6)], lambda lib, F, a, w, b: F.conv3d(a, w, b, (1, 2, 1), (1, 0, 1), (2, 1, 1), 2)), "conv3d small": ([x(1, 1, 1, 4, 4), x(1, 1, 2, 1, 1)], lambda lib, F, a, w: F.conv3d(a, w)),
+    "conv3d small": ([x(1, 1, 1, 4, 4), x(1, 1, 2, 1, 1)], lambda lib, F, a, w: F.conv3d(a, w)),
     "transposed": ([x(2, 4, 3), x(4, 3, 2), x(6)], lambda lib, F, a, w, b: F.conv_transpose1d(a, w, b, 3, 1, 2, 2, 2)), "transposed wide": ([x(2, 4, 3), x(4, 3, 2)], lambda lib, F, a, w: F.conv_transpose1d(a, w, output_padding=1)),
     "bilinear": ([x(2, 3), x(2, 4), x(5, 3, 4)], lambda lib, F, a, b, w: F.bilinear(a, b, w)), "linear": ([x(3), x(4, 3), x(4)], lambda lib, F, a, w, b: F.linear(a, w, b)),
     "embedding": ([IDS, x(4, 3)], lambda lib, F, i, w: F.embedding(i, w, 2)), "embedding -1": ([IDS, x(4, 3)], lambda lib, F, i, w: F.embedding(i, w, padding_idx=-1)), "embedding 9": ([IDS, x(4, 3)], lambda lib, F, i, w: F.embedding(i, w, 9)),

@@ -165,7 +165,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
-    """Computes ``x``, or ``a x`` below 0. In training ``a`` is drawn between ``lower`` and ``upper`` for each element, otherwise it is their mean."""
+    """Computes ``x``, or ``a x`` below 0. In training, ``a`` is drawn between ``lower`` and ``upper`` for each element. In evaluation, it is their mean."""
     if lower > upper:
         raise ValueError(f"rrelu: lower {lower} is greater than upper {upper}")
     if not training:

@@ -176,9 +176,7 @@ def multi_head_attention_forward(
     made = linear(made, out_proj_weight, out_proj_bias)
     if weights is not None and average_attn_weights:
         weights = weights.mean(1)
-    if alone:
-        made, weights = made.squeeze(1), None if weights is None else weights.squeeze(0)
-    return made, weights
+    return (made.squeeze(1), None if weights is None else weights.squeeze(0)) if alone else (made, weights)
 
 
 def _attended(

@@ -51,7 +51,7 @@ def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
 def in_place(name: str, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
     """Writes ``compute(x)`` to the memory of x and returns x. A write whose gradient would be wrong is refused."""
     if state.capturing and not getattr(state.capturing[-1], "allows_writes", True):
-        raise refuse(f"{name}: inplace=True in a graph of operations", "set inplace=False; a graph has no writes to memory")
+        raise refuse(f"{name}: inplace=True in a graph of operations", "set inplace=False")
     if is_traced(f"{name}: inplace=True", x, x._is_shared):
         x._become(compute(x)._to(None, x.dtype))
     else:

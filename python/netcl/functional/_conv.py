@@ -209,7 +209,7 @@ def conv_transpose3d(
 
 
 def _places(name: str, shape: Tuple[int, ...], k: Any, d: Any, p: Any, s: Any) -> Tuple[int, ...]:
-    """Returns how many windows there are along each axis."""
+    """Counts the windows along each axis."""
     found = tuple((n + 2 * b - a * (w - 1) - 1) // c + 1 for n, w, a, b, c in zip(shape, k, d, p, s))
     if min(found) < 1:
         raise ShapeError(f"{name}: windows of {k} with dilation {d} do not fit into {shape} with padding {p}")

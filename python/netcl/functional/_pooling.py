@@ -19,7 +19,7 @@ Outputs = Union[int, None, Sequence[Optional[int]]]
 
 
 def _count(n: int, k: int, s: int, p: int, d: int, ceil: bool) -> int:
-    """Returns how many windows an axis of ``n`` elements has. A window may not start in the padding after the axis."""
+    """Counts the windows along an axis of ``n`` elements. A window may not start in the padding after the axis."""
     span = n + 2 * p - d * (k - 1) - 1
     out = (-(-span // s) if ceil else span // s) + 1
     return out - 1 if ceil and (out - 1) * s >= n + p else out
@@ -148,7 +148,7 @@ def _avg(x: Tensor, n: int, k: Ints, s: Ints, p: Ints, include_pad: bool) -> Ten
 
 
 def _divisors(x: Tensor, k: Ints, s: Ints, p: Ints, out: Ints, include_pad: bool) -> Tensor:
-    """Returns how many elements each window has."""
+    """Counts the elements of each window."""
     made: Any = None
     for axis, (size, w, c, a, m) in enumerate(zip(x.shape[2:], k, s, p, out)):
         starts = [i * c - a for i in range(m)]

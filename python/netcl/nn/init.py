@@ -21,7 +21,7 @@ def _write(tensor: Tensor, values: Any) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: Optional[float] = None) -> float:
-    """Returns the factor that keeps the variance behind a nonlinearity. ``param`` is the slope of ``leaky_relu`` [default: 0.01]."""
+    """Returns the factor that keeps the variance after a nonlinearity. ``param`` is the slope of ``leaky_relu`` [default: 0.01]."""
     if nonlinearity in LINEAR:
         return 1.0
     if nonlinearity == "tanh":

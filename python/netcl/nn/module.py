@@ -62,7 +62,7 @@ class Module:
         table[name] = value
 
     def _assign_other(self, name: str, value: Any) -> None:
-        """Assigns a value that is none of a parameter, a buffer and a module. ``None`` keeps a registered name."""
+        """Assigns a value of another kind than parameters, buffers and modules. ``None`` keeps a registered name."""
         parameters, buffers, modules = self._tables()
         tables: Tuple[Tuple[Dict[str, Any], str, str], ...] = (
             (parameters, "parameter", "an nn.Parameter"), (buffers, "buffer", "a tensor"), (modules, "module", "an nn.Module"),
@@ -275,7 +275,7 @@ class Module:
         for part in target.split(".") if target else ():
             found = getattr(found, part, None)
             if not isinstance(found, Module):
-                raise AttributeError(f"{type(self).__name__} has no module {target!r}: {part!r} is not a module")
+                raise AttributeError(f"{type(self).__name__} does not have the module {target!r}: {part!r} is something else")
         return found  # type: ignore[no-any-return]
 
     def set_submodule(self, target: str, module: "Module", strict: bool = False) -> None:
@@ -285,7 +285,7 @@ class Module:
         outer, _, name = target.rpartition(".")
         owner = self.get_submodule(outer)
         if strict and not hasattr(owner, name):
-            raise AttributeError(f"{type(owner).__name__} has no attribute {name!r}")
+            raise AttributeError(f"{type(owner).__name__} does not have the attribute {name!r}")
         if not isinstance(module, Module) or hasattr(owner, name) and not isinstance(getattr(owner, name), Module):
             raise AttributeError(f"set_submodule: {target!r} or the new value is not a module")
         setattr(owner, name, module)
