@@ -77,6 +77,8 @@ CALLS = {
     "avg_pool": ([x(2, 5, 6)], lambda lib, F, a: F.avg_pool2d(a, (2, 3), (1, 2), (1, 1), True, False)), "adaptive": ([x(1, 2, 5, 7)], lambda lib, F, a: F.adaptive_avg_pool2d(a, (None, 3))), "adaptive 0": ([x(2, 5, 7)], lambda lib, F, a: F.adaptive_max_pool2d(a, 2)),
     "adaptive indices": ([x(2, 3, 5, 7)], lambda lib, F, a: F.adaptive_max_pool2d(a, (2, 3), return_indices=True)), "adaptive indices 1": ([x(3, 7)], lambda lib, F, a: F.adaptive_max_pool1d(a, 4, True)),
     "adaptive indices 3": ([x(1, 2, 3, 4, 5)], lambda lib, F, a: F.adaptive_max_pool3d_with_indices(a, 2)), "with indices": ([x(2, 6, 7)], lambda lib, F, a: F.max_pool2d_with_indices(a, 3, 2)),
+    "nearest 2.3": ([x(1, 2, 5)], lambda lib, F, a: F.interpolate(a.detach(), scale_factor=2.3)), "nearest 0.7": ([x(1, 2, 5, 6)], lambda lib, F, a: F.interpolate(a.detach(), scale_factor=(0.7, 1.5))),
+    "transposed to nothing": ([x(2, 4, 3), x(4, 3, 1)], lambda lib, F, a, w: F.conv_transpose1d(a, w, padding=1, stride=1).sum() + F.conv_transpose1d(a[:, :, :2], w, padding=1).sum()),
     "interpolate both": ([x(1, 2, 3)], lambda lib, F, a: F.interpolate(a, 4, 2.0)), "interpolate none": ([x(1, 2, 3)], lambda lib, F, a: F.interpolate(a)), "interpolate mode": ([x(1, 2, 3)], lambda lib, F, a: F.interpolate(a, 4, mode="bilinear")),
     "interpolate corners": ([x(1, 2, 3)], lambda lib, F, a: F.interpolate(a, 4, align_corners=True)), "upsample": ([x(1, 2, 3, 3)], lambda lib, F, a: F.upsample_bilinear(a, scale_factor=2)),
     "glu": ([x(2, 3, 4)], lambda lib, F, a: F.glu(a, 2)), "prelu": ([x(2, 3, 4), x(3)], lambda lib, F, a, w: F.prelu(a, w)), "prelu wrong": ([x(2, 3, 4), x(4)], lambda lib, F, a, w: F.prelu(a, w)), "softplus": ([x(9) * 9], lambda lib, F, a: F.softplus(a, 2, 3)),

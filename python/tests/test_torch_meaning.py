@@ -178,9 +178,12 @@ def test_cross_entropy_of_probabilities():
 
 
 @pytest.mark.parametrize("eps", [None, 1e-2])
-def test_rms_norm_has_the_epsilon_of_the_dtype(eps):
+def test_rms_norm_has_the_epsilon_of_float32(eps):
     x = (X * 3e-4).astype(np.float32)
     agree(nn.RMSNorm(5, eps=eps)(nc.tensor(x)), torch.nn.RMSNorm(5, eps=eps)(torch.tensor(x)), 1e-4)
+    for dtype in ("float16", "bfloat16"):
+        made = nn.RMSNorm(5, eps=eps).to(getattr(nc, dtype))(nc.tensor(x).to(getattr(nc, dtype)))
+        agree(made, torch.nn.RMSNorm(5, eps=eps).to(getattr(torch, dtype))(torch.tensor(x).to(getattr(torch, dtype))), 2e-2)
 
 
 @pytest.mark.parametrize("shape", [(12,), (2, 6), (4, 3), (3, 4), (3, 2, 2)])

@@ -41,6 +41,13 @@ def rounded(arrays, dtype):
     return torch.tensor(arrays).to(getattr(torch, dtype)).float().numpy() if arrays.dtype == np.float32 else arrays
 
 
+def stored(made, dtype):
+    """Rounds PyTorch's results of float32 to a dtype."""
+    if isinstance(made, (tuple, list)):
+        return [stored(t, dtype) for t in made]
+    return made.to(getattr(torch, dtype)) if made is not None and made.is_floating_point() else made
+
+
 def states(layer):
     return {name: tuple(t.shape) for name, t in layer.state_dict().items()}
 
@@ -95,7 +102,8 @@ def check(title, draw, number):
         assert [t.dtype.name for t in flat(found[0][0])] == [DTYPES.get(str(t.dtype), "int32") for t in flat(found[1][0])] or name in FLOAT32, what
         theirs.load_state_dict(before)
         theirs.zero_grad()
-        found[1] = run(torch, theirs.float(), arrays, training, None, weights)
+        made, given, own = run(torch, theirs.float(), arrays, training, None, weights)
+        found[1] = (made if name in FLOAT32 else stored(made, dtype), stored(given, dtype), {key: stored(g, dtype) for key, g in own.items()})
     tolerance = ROUNDED[dtype] if dtype else 3e-4
     close(found[0][0], found[1][0], f"{what}: result", tolerance)
     close(found[0][1], found[1][1], f"{what}: gradients of inputs", tolerance)

@@ -82,7 +82,7 @@ def conv(n, transposed=False):
         if not transposed and d.chance(0.25):
             options["padding"] = d.one("same", "valid", "most")
         width = inner + (1 if d.chance(0.06) else 0)
-        return [inner, outer, kernel], options, [d.normal(*d.lead(), width, *(d.size(4, 7) for _ in range(n)))]
+        return [inner, outer, kernel], options, [d.normal(*d.lead(), width, *(d.size(5 if transposed else 4, 7) for _ in range(n)))]
 
     return draw
 
@@ -193,7 +193,8 @@ def pad(n, value=False, circular=False):
 def upsample(d):
     n = d.size(1, 3)
     mode = d.one("nearest", "nearest-exact", "area", *{1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}[n])
-    options = d.one({"size": d.per_axis(n, 1, 8)}, {"scale_factor": d.one(2, 1.5, 0.7, 2.3)})
+    # PyTorch's gradient of "nearest" belongs to other elements than its result if the factor is not an integer.
+    options = d.one({"size": d.per_axis(n, 1, 8)}, {"scale_factor": d.one(2, 3) if "nearest" in mode else d.one(2, 1.5, 0.7, 2.3)})
     if mode in ("linear", "bilinear", "bicubic", "trilinear"):
         options.update(d.some(align_corners=d.one(True, False)))
     if "scale_factor" in options:

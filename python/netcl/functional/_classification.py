@@ -148,11 +148,13 @@ class _BinaryCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         """Returns the gradients of the probabilities and the targets."""
-        p, target = ctx.saved_tensors
-        (dy,) = grads
+        kinds = [t.dtype for t in ctx.saved_tensors]
+        # 1e-12 is 0 in float16.
+        p, target = (t.float() for t in ctx.saved_tensors)
+        dy = grads[0].float()
         dp = dy * (p - target) / at_least((1.0 - p) * p, 1e-12) if ctx.needs_input_grad[0] else None
         dt = dy * (ops.log(1.0 - p) - ops.log(p)) if ctx.needs_input_grad[1] else None
-        return dp, dt
+        return tuple(None if g is None else g._to(None, kind) for g, kind in zip((dp, dt), kinds))
 
 
 def _same_shapes(name: str, input: Tensor, target: Tensor) -> None:

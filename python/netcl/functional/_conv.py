@@ -6,6 +6,7 @@ import math
 from typing import Any, List, Optional, Tuple, Union
 
 from .. import ops
+from .._create import zeros
 from .._netcl import Tensor
 from .._host import from_lists
 from ..errors import ShapeError
@@ -134,7 +135,11 @@ def _transposed(
         # With stride 1, zeros after the input have the same effect.
         x = ops.pad(x, [amount for a, b in reversed(list(zip(o, s))) for amount in (0, a if b == 1 else 0)], 0.0)
         o = tuple(0 if b == 1 else a for a, b in zip(o, s))
-    if n == 1:
+    out = [(a - 1) * b - 2 * c + e * (k - 1) + f + 1 for a, b, c, e, k, f in zip(x.shape[2:], s, p, d, weight.shape[2:], o)]
+    if min(out) == 0:
+        empty = zeros(x.shape[0], weight.shape[1] * groups, *out, dtype=x.dtype, device=x.device)
+        made = empty + (x.sum() + weight.sum() + (0.0 if bias is None else bias.sum())) * 0.0
+    elif n == 1:
         made = ops.conv_transpose2d(x.unsqueeze(2), weight.unsqueeze(2), bias, (1, *s), (0, *p), (1, *d), groups, (0, *o)).squeeze(2)
     elif n == 2:
         made = ops.conv_transpose2d(x, weight, bias, s, p, d, groups, o)

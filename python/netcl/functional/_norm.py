@@ -14,8 +14,8 @@ from ..errors import ShapeError
 from ..functions import where
 from ._common import Sizes
 
-EPSILONS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Distance from 1 to the next number of each dtype, the default ``eps`` of ``rms_norm``."""
+EPSILON = 2.0**-23
+"""Distance from 1 to the next float32, the default ``eps`` of ``rms_norm`` for every dtype, since sums are float32."""
 
 Axes = Union[None, int, Sequence[int]]
 
@@ -48,9 +48,9 @@ def layer_norm(input: Tensor, normalized_shape: Sizes, weight: Optional[Tensor] 
 
 
 def rms_norm(input: Tensor, normalized_shape: Sizes, weight: Optional[Tensor] = None, eps: Optional[float] = None) -> Tensor:
-    """Divides the last axes by their root mean square. The default ``eps`` is the dtype's epsilon."""
+    """Divides the last axes by their root mean square. The default ``eps`` is the epsilon of float32."""
     x, n = _rows("rms_norm", input, normalized_shape)
-    return ops.rms_norm(x, _weight(weight, n, 1, x), EPSILONS[x.dtype.name] if eps is None else eps).reshape(input.shape)
+    return ops.rms_norm(x, _weight(weight, n, 1, x), EPSILON if eps is None else eps).reshape(input.shape)
 
 
 def group_norm(input: Tensor, num_groups: int, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-5) -> Tensor:

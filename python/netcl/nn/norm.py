@@ -12,7 +12,7 @@ from .._netcl import Tensor
 from .._state import state
 from ..autograd import no_grad
 from ..errors import ShapeError, UnsupportedError
-from ..functional._norm import EPSILONS
+from ..functional._norm import EPSILON
 from .module import Module
 from .parameter import Parameter
 
@@ -61,7 +61,7 @@ class LayerNorm(_Affine):
 
 
 class RMSNorm(_Affine):
-    """Root-mean-square normalization over the last axes, of sizes ``normalized_shape``. The default ``eps`` is the epsilon of the input's dtype."""
+    """Root-mean-square normalization over the last axes, of sizes ``normalized_shape``. The default ``eps`` is the epsilon of float32."""
 
     def __init__(
         self, normalized_shape: Shape, eps: Optional[float] = None, elementwise_affine: bool = True, device: Any = None, dtype: Any = None
@@ -73,7 +73,7 @@ class RMSNorm(_Affine):
     def forward(self, x: Tensor) -> Tensor:
         """Returns the normalized elements."""
         if len(self.normalized_shape) == 1 and self.weight is not None and x.shape[-1:] == self.normalized_shape:
-            return ops.rms_norm(x, self.weight, EPSILONS[x.dtype.name] if self.eps is None else self.eps)
+            return ops.rms_norm(x, self.weight, EPSILON if self.eps is None else self.eps)
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
