@@ -113,6 +113,7 @@ files!(
     test_torch_modules,
     test_torch_nn,
     test_torch_optim,
+    test_torch_programs,
     test_trainer,
 );
 
