@@ -173,6 +173,31 @@ def test_loading_states(name, strict, assign):
     both(program)
 
 
+def test_further_contents_and_hooks_of_states():
+    def program(lib, m):
+        class Counted(m.Linear):
+            count = 3
+
+            def get_extra_state(self):
+                return {"count": self.count}
+
+            def set_extra_state(self, state):
+                self.count = state["count"]
+
+        model, seen = m.Sequential(Counted(1, 1)), []
+        model[0].count = 7
+        model[0].register_state_dict_pre_hook(lambda mod, prefix, keep: seen.append(prefix))
+        model[0].register_state_dict_post_hook(lambda mod, state, prefix, meta: seen.append(state.pop(prefix + "bias").shape[0]))
+        state = model.state_dict()
+        other = m.Sequential(Counted(1, 1))
+        other[0].register_load_state_dict_pre_hook(lambda mod, given, prefix, *rest: given.update({prefix + "bias": lib.ones(1)}))
+        other.register_load_state_dict_post_hook(lambda mod, keys: seen.append(list(keys.missing_keys)))
+        other.load_state_dict(dict(state))
+        return list(state), seen, other[0].count, other[0].bias
+
+    both(program)
+
+
 def test_a_state_of_pytorch_loads_in_any_dtype():
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         theirs = torch.nn.Linear(3, 2).to(dtype)

@@ -307,6 +307,9 @@ class Module:
         found: Tensor = self._get(1, "buffer", target)
         return found
 
+    def _has_extra(self) -> bool:
+        return type(self).get_extra_state is not Module.get_extra_state
+
     def get_extra_state(self) -> Any:
         """Returns further contents of the state. A class defines it together with ``set_extra_state``."""
         raise UnsupportedError(f"{type(self).__name__} does not define get_extra_state")

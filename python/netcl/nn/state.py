@@ -36,20 +36,14 @@ def collect(module: Any, found: "OrderedDict[str, Any]", prefix: str, keep_vars:
     for name, tensor in buffers.items():
         if tensor is not None and name not in module.__dict__["_non_persistent"]:
             found[prefix + name] = tensor if keep_vars else tensor.detach()
-    if has_extra(module):
+    if module._has_extra():
         found[prefix + EXTRA] = module.get_extra_state()
     for name, child in modules.items():
         if child is not None:
             collect(child, found, f"{prefix}{name}.", keep_vars)
     for hook in list(module.__dict__.get("_state_hooks", {}).values()):
-        hook(module, found, prefix, {})
-
-
-def has_extra(module: Any) -> bool:
-    """Returns whether the module's class defines ``get_extra_state``."""
-    from .module import Module
-
-    return type(module).get_extra_state is not Module.get_extra_state
+        if hook(module, found, prefix, {}) is not None:
+            raise RuntimeError("state_dict: a hook returned a value, expected None; change the dict in place")
 
 
 def places(module: Any, prefix: str = "") -> "Dict[str, Tuple[Any, Dict[str, Any], str]]":
@@ -89,7 +83,7 @@ def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> I
         for hook in list(part.__dict__.get("_load_pre_hooks", {}).values()):
             hook(part, state, f"{path}." if path else "", {}, strict, [], [], [])
     own = places(module)
-    extra = {(f"{path}." if path else "") + EXTRA: part for path, part in module.named_modules() if has_extra(part)}
+    extra = {(f"{path}." if path else "") + EXTRA: part for path, part in module.named_modules() if part._has_extra()}
     optional = {f"{path}.{name}" if path else name for path, part in module.named_modules() for name in getattr(part, "_optional_names", ())}
     missing = [name for name in [*own, *extra] if name not in state and name not in optional]
     unknown = [name for name in state if name not in own and name not in extra]
@@ -112,7 +106,8 @@ def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> I
     found = IncompatibleKeys(missing, unknown)
     for part in module.modules():
         for hook in list(part.__dict__.get("_load_hooks", {}).values()):
-            hook(part, found)
+            if hook(part, found) is not None:
+                raise RuntimeError("load_state_dict: a hook returned a value, expected None; change the lists in place")
     return found
 
 
