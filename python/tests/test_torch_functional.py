@@ -47,6 +47,7 @@ def x(*shape, seed=1):
 IDS = np.array([[0, 2], [3, 1]], dtype=np.int32)
 MASK = np.array([[True, False, True], [True, True, False]])
 CALLS = {
+    "relu of integers": ([IDS - 2], lambda lib, F, i: F.relu(i)), "gelu of integers": ([IDS], lambda lib, F, i: F.gelu(i)),
     "conv3d": (
         [x(2, 4, 3, 4, 5), x(6, 2, 2, 3, 2), x(6)],
         lambda lib, F, a, w, b: F.conv3d(a, w, b, (1, 2, 1), (1, 0, 1), (2, 1, 1), 2),

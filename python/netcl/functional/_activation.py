@@ -32,8 +32,8 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """Computes ``max(x, 0)``."""
-    return _made("relu", input, inplace, ops.relu)
+    """Computes ``max(x, 0)``, also of integers."""
+    return _made("relu", input, inplace, ops.relu if input.dtype.is_floating_point else lambda x: where(x < 0, 0, x))
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
