@@ -36,14 +36,14 @@ def _rows(targets: Tensor, lengths: List[int]) -> List[List[int]]:
 
 
 def _paths(rows: List[List[int]], blank: int) -> Tuple[List[List[int]], List[List[float]]]:
-    """Returns the labels with blanks between them, and 0 where a path may skip the blank before a label, else ``NEVER``."""
+    """Returns the labels with blanks between them, and 0 where a path may skip the blank before a label. Other places have ``NEVER``."""
     longest = 2 * max((len(row) for row in rows), default=0) + 1
     labels, skips = [], []
     for row in rows:
         path = [blank] + [v for label in row for v in (label, blank)]
         path += [blank] * (longest - len(path))
         labels.append(path)
-        skips.append([0.0 if i > 1 and path[i] != blank and path[i] != path[i - 2] else NEVER for i in range(longest)])
+        skips.append([0.0 if i > 1 and path[i] != path[i - 2] else NEVER for i in range(longest)])
     return labels, skips
 
 
