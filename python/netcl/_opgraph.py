@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 from ._netcl import Device, Operations, Tensor, plain_operations
 from ._state import state
 from .errors import FormatError
-from .nn.module import Module, Parameter
+from .nn.module import Module
+from .nn.parameter import Parameter
 
 Path = Union[str, "os.PathLike[str]"]
 Layers = Union[Module, Iterable[Tuple[str, Callable[[Tensor], Tensor]]]]
@@ -45,6 +46,8 @@ class Memory(NamedTuple):
 class _Recording:
     """Within the block, operations that would draw random numbers raise an error, because the numbers would be the same in every run."""
 
+    allows_writes = False
+
     def __init__(self) -> None:
         self.optimizers: List[Any] = []
         self._before: List[bool] = []
@@ -67,7 +70,7 @@ def _named(module: Module, prefix: str = "") -> Iterator[None]:
     before: List[Tuple[Dict[str, Any], str, Tensor]] = []
     named: Dict[int, Tensor] = {}
     try:
-        for path, part in module.named_modules(prefix):
+        for path, part in module.named_modules(prefix=prefix):
             tables: Tuple[Dict[str, Any], ...] = part._tables()[:2]
             for table in tables:
                 for name, tensor in list(table.items()):

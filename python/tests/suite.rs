@@ -90,6 +90,7 @@ files!(
     test_hybrid,
     test_integers,
     test_kernel,
+    test_layers,
     test_llm,
     test_nn,
     test_opgraph,
@@ -106,9 +107,13 @@ files!(
     test_seed_002,
     test_seed_004,
     test_tensor,
+    test_torch_functional,
     test_torch_inplace,
     test_torch_meaning,
+    test_torch_modules,
+    test_torch_nn,
     test_torch_optim,
+    test_torch_programs,
     test_trainer,
 );
 

@@ -30,7 +30,7 @@ class Net(nn.Module):
 def test_parameters_are_found_by_name():
     net = Net()
     assert [n for n, _ in net.named_parameters()] == ["a.weight", "a.bias", "b.1.weight"]
-    assert list(net.state_dict()) == ["a.weight", "a.bias", "b.1.weight", "scale"]
+    assert list(net.state_dict()) == ["scale", "a.weight", "a.bias", "b.1.weight"]
     assert all(isinstance(p, nn.Parameter) and p.requires_grad for p in net.parameters())
     assert len(list(net.modules())) == 5 and "Linear(in_features=3" in repr(net)
     net.a.bias = None
@@ -97,7 +97,7 @@ def test_layers_follow_their_formulas():
     np.testing.assert_allclose(nn.LayerNorm(8)(t).numpy(), (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5), atol=1e-5)
     np.testing.assert_allclose(nn.RMSNorm(8, eps=1e-5)(t).numpy(), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5), atol=1e-5)
     np.testing.assert_allclose(nn.ReLU()(t).numpy(), np.maximum(x, 0))
-    np.testing.assert_allclose(nn.Softmax()(t).numpy(), softmax(x), atol=1e-6)
+    np.testing.assert_allclose(nn.Softmax(-1)(t).numpy(), softmax(x), atol=1e-6)
     np.testing.assert_allclose(nn.Flatten()(t).numpy(), x.reshape(2, -1))
     table = nn.Embedding(7, 4)
     ids = np.array([[1, 6], [0, 3]], dtype=np.int32)

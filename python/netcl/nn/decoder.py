@@ -11,7 +11,9 @@ from .._create import asarray
 from .._files import CODES, tensor_of
 from .._netcl import DecoderModel, Tensor, families
 from ..errors import FormatError
-from .module import Module, Parameter
+from .module import Module
+from .parameter import Parameter
+from .state import IncompatibleKeys
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -145,17 +147,21 @@ class Decoder(Module):
         """Returns the floating-point operations of a training step on ``tokens`` tokens in sequences of ``length`` tokens."""
         return self._model.flops(tokens, length)
 
-    def state_dict(self) -> "OrderedDict[str, Tensor]":
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> "OrderedDict[str, Tensor]":
         """Returns a copy of the weights under the names that the family's files use."""
-        return OrderedDict((name, tensor_of(name, dtype, shape, data, self.device)) for name, dtype, shape, data in self._model.tensors())
+        if args or keep_vars:
+            raise FormatError("Decoder.state_dict: keep_vars=True is not supported, since the state is a copy")
+        found: OrderedDict[str, Tensor] = OrderedDict() if destination is None else destination
+        found.update((prefix + name, tensor_of(name, dtype, shape, data, self.device)) for name, dtype, shape, data in self._model.tensors())
+        return found
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Tuple[List[str], List[str]]:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Replaces the weights, given under those names. All names are required. If one does not match, nothing is changed."""
-        if not strict:
-            raise FormatError("Decoder.load_state_dict: strict=False is not supported; start from state_dict() and replace entries")
-        tensors = [(name, asarray(value)) for name, value in state.items()]
+        if not strict or assign:
+            raise FormatError("Decoder.load_state_dict: strict=False and assign=True are not supported; start from state_dict() and replace entries")
+        tensors = [(name, asarray(value)) for name, value in state_dict.items()]
         self._model.load_tensors([(name, CODES[t.dtype.name], list(t.shape), t._bytes()) for name, t in tensors])
-        return [], []
+        return IncompatibleKeys([], [])
 
     def save_pretrained(self, folder: Path) -> None:
         """Writes ``config.json`` and ``model.safetensors`` in the Hugging Face layout."""
@@ -166,7 +172,7 @@ class Decoder(Module):
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
             json.dump(self.config, f, indent=2)
 
-    def to(self, *args: Any, device: Any = None, dtype: Any = None) -> "Decoder":
+    def to(self, *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> "Decoder":
         """Always raises an error: a decoder stays on its device."""
         raise FormatError("Decoder.to: a decoder stays on its device; create or open it there with device=… and dtype=…")
 

@@ -1,4 +1,4 @@
-"""Layers. Shapes, and names and layouts of parameters, are those of PyTorch, so states can be exchanged in both directions."""
+"""Layers of language models that PyTorch does not have."""
 
 from __future__ import annotations
 
@@ -6,176 +6,16 @@ import math
 from typing import Any, Optional, Tuple
 
 from .. import ops
-from .._create import default_generator, ones, zeros
+from .._create import default_generator
 from .._netcl import Tensor
 from ..autograd import no_grad
 from ..errors import ShapeError
-from ..functional import EPSILONS
-from .module import Module, Parameter
-
-
-def _uniform(shape: Tuple[int, ...], bound: float, dtype: Any, device: Any) -> Parameter:
-    return Parameter(default_generator.uniform(shape, -bound, bound, dtype, device))
-
-
-def _normal(shape: Tuple[int, ...], std: float, dtype: Any, device: Any) -> Parameter:
-    return Parameter(default_generator.normal(shape, 0.0, std, dtype, device))
-
-
-class Identity(Module):
-    """Returns its input."""
-
-    def forward(self, x: Any) -> Any:
-        """Returns the input."""
-        return x
-
-
-class Linear(Module):
-    """Computes ``x weightᵀ + bias`` with x (.., in), weight (out, in), bias (out). Initial values are uniform within 1/√in, as in PyTorch."""
-
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None, device: Any = None) -> None:
-        super().__init__()
-        bound = 1 / math.sqrt(in_features) if in_features else 0.0
-        self.weight = _uniform((out_features, in_features), bound, dtype, device)
-        self.bias = _uniform((out_features,), bound, dtype, device) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the layer to the last axis."""
-        return ops.linear(x, self.weight.T, self.bias)
-
-    def extra_repr(self) -> str:
-        """Returns the sizes."""
-        out, inner = self.weight.shape
-        return f"in_features={inner}, out_features={out}, bias={self.bias is not None}"
-
-
-class Embedding(Module):
-    """Looks up rows of a table: ids of any shape → the ids' shape with a last axis of size ``embedding_dim``."""
-
-    def __init__(self, num_embeddings: int, embedding_dim: int, *, std: float = 1.0, dtype: Any = None, device: Any = None) -> None:
-        super().__init__()
-        self.weight = _normal((num_embeddings, embedding_dim), std, dtype, device)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Returns the rows."""
-        return ops.embedding(self.weight, ids)
-
-    def extra_repr(self) -> str:
-        """Returns the sizes."""
-        return ", ".join(str(n) for n in self.weight.shape)
-
-
-class LayerNorm(Module):
-    """Layer normalization over the last axis, of size ``n``."""
-
-    def __init__(self, n: int, eps: float = 1e-5, dtype: Any = None, device: Any = None) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = Parameter(ones(n, dtype=dtype, device=device))
-        self.bias = Parameter(zeros(n, dtype=dtype, device=device))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns the normalized rows."""
-        return ops.layer_norm(x, self.weight, self.bias, self.eps)
-
-
-class RMSNorm(Module):
-    """Root-mean-square normalization over the last axis, of size ``n``. The default ``eps`` is the epsilon of the input's dtype."""
-
-    def __init__(self, n: int, eps: Optional[float] = None, dtype: Any = None, device: Any = None) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = Parameter(ones(n, dtype=dtype, device=device))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns the normalized rows."""
-        return ops.rms_norm(x, self.weight, EPSILONS[x.dtype.name] if self.eps is None else self.eps)
-
-
-class Dropout(Module):
-    """Drops elements with probability ``p`` in training."""
-
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns the remaining elements, scaled so that the mean is unchanged."""
-        return ops.dropout(x, self.p) if self.training and self.p > 0 else x
-
-    def extra_repr(self) -> str:
-        """Returns the probability."""
-        return f"p={self.p}"
-
-
-class ReLU(Module):
-    """``max(x, 0)``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the function elementwise."""
-        return ops.relu(x)
-
-
-class SiLU(Module):
-    """``x · sigmoid(x)``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the function elementwise."""
-        return ops.silu(x)
-
-
-class Tanh(Module):
-    """Hyperbolic tangent."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the function elementwise."""
-        return ops.tanh(x)
-
-
-class Sigmoid(Module):
-    """``1 / (1 + e^-x)``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the function elementwise."""
-        return ops.sigmoid(x)
-
-
-class GELU(Module):
-    """``x · Φ(x)``, or its tanh approximation with ``approximate="tanh"``."""
-
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f"GELU: approximate is {approximate!r}, expected 'none' or 'tanh'")
-        self.approximate = approximate
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the function elementwise."""
-        return ops.gelu_tanh(x) if self.approximate == "tanh" else ops.gelu(x)
-
-
-class Softmax(Module):
-    """Softmax over an axis."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns the probabilities."""
-        return ops.softmax(x, self.axis)
-
-
-class Flatten(Module):
-    """Merges axes ``start`` to ``end`` into one."""
-
-    def __init__(self, start: int = 1, end: int = -1) -> None:
-        super().__init__()
-        self.start, self.end = start, end
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns the same elements."""
-        return x.flatten(self.start, self.end)
+from .activation import GELU
+from .containers import ModuleList
+from .dropout import Dropout
+from .linear import Embedding, Linear, normal
+from .module import Module
+from .norm import LayerNorm
 
 
 class SinusoidalPositions(Module):
@@ -202,7 +42,7 @@ class LearnedPositions(Module):
 
     def __init__(self, length: int, width: int, std: float = 0.02, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
-        self.weight = _normal((length, width), std, dtype, device)
+        self.weight = normal((length, width), std, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns x with the positions added."""
@@ -248,8 +88,8 @@ class MultiHeadAttention(Module):
         self.heads, self.kv_heads, self.causal, self.dropout = heads, kv_heads or heads, causal, dropout
         size = width // heads
         packed = (heads + 2 * self.kv_heads) * size
-        self.qkv = Linear(width, packed, bias, dtype, device)
-        self.out = Linear(width, width, bias, dtype, device)
+        self.qkv = Linear(width, packed, bias, device, dtype)
+        self.out = Linear(width, width, bias, device, dtype)
         turned = heads + self.kv_heads
         self.rotary = None if rotary is None else RotaryPositions(rotary, turned, size, device=device)
 
@@ -313,8 +153,6 @@ class GPT(Module):
 
     def __init__(self, vocab: int, length: int, layers: int, heads: int, width: int, dropout: float = 0.0, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
-        from .module import ModuleList
-
         self.length = length
         self.tokens = Embedding(vocab, width, std=0.02, dtype=dtype, device=device)
         self.positions = LearnedPositions(length, width, dtype=dtype, device=device)
@@ -347,7 +185,4 @@ class GPT(Module):
         return logits
 
 
-__all__ = [
-    "Dropout", "Embedding", "Flatten", "GELU", "GPT", "Identity", "LayerNorm", "LearnedPositions", "Linear", "MultiHeadAttention", "RMSNorm", "ReLU",
-    "RotaryPositions", "SiLU", "Sigmoid", "SinusoidalPositions", "Softmax", "Tanh", "TransformerBlock",
-]  # fmt: skip
+__all__ = ["GPT", "LearnedPositions", "MultiHeadAttention", "RotaryPositions", "SinusoidalPositions", "TransformerBlock"]

@@ -35,9 +35,7 @@ KINDS: Dict[str, Type[nn.Module]] = {
 _ARGUMENTS: Dict[str, Callable[[Any], Dict[str, Any]]] = {
     "Linear": lambda m: {"in_features": m.weight.shape[1], "out_features": m.weight.shape[0], "bias": m.bias is not None},
     "Conv2d": lambda m: {"bias": m.bias is not None},
-    "Embedding": lambda m: {"num_embeddings": m.weight.shape[0], "embedding_dim": m.weight.shape[1]},
-    "LayerNorm": lambda m: {"n": m.weight.shape[0]},
-    "RMSNorm": lambda m: {"n": m.weight.shape[0]},
+    "LayerNorm": lambda m: {"normalized_shape": m.normalized_shape, "bias": m.bias is not None},
     "LearnedPositions": lambda m: {"length": m.weight.shape[0], "width": m.weight.shape[1]},
     "MultiHeadAttention": lambda m: {
         "width": m.out.weight.shape[0], "bias": m.out.bias is not None, "rotary": None if m.rotary is None else m.rotary.cosines.shape[0],
@@ -50,7 +48,11 @@ _ARGUMENTS: Dict[str, Callable[[Any], Dict[str, Any]]] = {
     },
 }  # fmt: skip
 # Arguments of initial values, which the file's weights replace.
-_UNUSED = ("dtype", "device", "std")
+_UNUSED = ("dtype", "device", "std", "_weight", "_freeze")
+# Arguments of earlier files: the layers have PyTorch's names now.
+_RENAMED = {
+    "Flatten": {"start": "start_dim", "end": "end_dim"}, "Softmax": {"axis": "dim"}, "LayerNorm": {"n": "normalized_shape"}, "RMSNorm": {"n": "normalized_shape"},
+}  # fmt: skip
 
 
 def described(layer: Any) -> Dict[str, Any]:
@@ -79,6 +81,7 @@ def rebuilt(words: Mapping[str, Any], own: Iterable[Type[nn.Module]] = ()) -> An
     """Creates the layer of a description. ``own`` has the classes of layers that are not netcl's."""
     given = {name: tuple(value) if isinstance(value, list) and name != "layers" else value for name, value in words.items() if name != "name"}
     kind = given.pop("kind")
+    given = {_RENAMED.get(str(kind), {}).get(name, name): value for name, value in given.items()}
     if kind == "Sequential":
         model = _layers.Sequential()
         for i, layer in enumerate(words["layers"]):
