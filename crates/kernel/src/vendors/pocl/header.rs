@@ -5,7 +5,7 @@
 //! header keeps the driver from parsing it. All overloads of a function are kept or omitted together, so that calls keep their meaning. A source that
 //! calls another function does not compile and is then built unchanged.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -20,13 +20,15 @@ const GUARD: &str = "_OPENCL_H_";
 /// The declarations of a driver's built-in functions.
 pub(crate) struct Header {
     text: String,
+    /// Names of all functions, each once.
+    names: Vec<String>,
     pieces: Vec<HeaderLines>,
 }
 
 /// Some lines of the header.
 struct HeaderLines {
-    /// Names of the functions that the lines declare; one match is enough to keep them. Empty if the lines are always kept.
-    names: Vec<Range<usize>>,
+    /// Positions in [`Header::names`] of the functions that the lines declare; one match is enough to keep them. Empty if the lines are always kept.
+    names: Vec<usize>,
     lines: Range<usize>,
 }
 
@@ -49,18 +51,19 @@ impl Header {
         if text.contains("#include") || !text.contains(&format!("#ifndef {GUARD}")) {
             return None;
         }
-        let pieces = pieces(&text);
-        Some(Self { text, pieces })
+        let (pieces, names) = pieces(&text);
+        Some(Self { text, names, pieces })
     }
 
     /// Returns `source` after the declarations that it needs, to be built with [`Header::OPTION`].
     pub fn before(&self, source: &str) -> String {
         let known: HashSet<&str> = words(source).collect();
+        // Functions have many overloads, so each name is looked up once.
+        let is_kept: Vec<bool> = self.names.iter().map(|name| is_named(name, &known)).collect();
         let mut out = String::with_capacity(source.len() + (64 << 10));
         out.push_str(&format!("#undef {GUARD}\n"));
         for piece in &self.pieces {
-            let wanted = |name: &Range<usize>| is_named(&self.text[name.clone()], &known);
-            if piece.names.is_empty() || piece.names.iter().any(wanted) {
+            if piece.names.is_empty() || piece.names.iter().any(|name| is_kept[*name]) {
                 out.push_str(&self.text[piece.lines.clone()]);
             }
         }
@@ -90,12 +93,25 @@ fn is_word(c: char) -> bool {
 
 /// Returns the names, keywords and numbers of a source.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !is_word(c)).filter(|word| !word.is_empty())
+    let is_word = |byte: &u8| is_word(char::from(*byte));
+    // Words are ASCII, so their bytes are text.
+    let bytes = text.as_bytes().split(move |byte| !is_word(byte)).filter(|word| !word.is_empty());
+    bytes.filter_map(|word| std::str::from_utf8(word).ok())
 }
 
-/// Returns the header's lines without full-line comments: declarations of functions, and the lines between them.
-fn pieces(text: &str) -> Vec<HeaderLines> {
+/// Returns the header's lines without full-line comments: declarations of functions, and the lines between them. Also returns the functions' names.
+fn pieces(text: &str) -> (Vec<HeaderLines>, Vec<String>) {
     let mut pieces: Vec<HeaderLines> = Vec::new();
+    let (mut names, mut places) = (Vec::new(), HashMap::new());
+    let mut declared = |lines: &Range<usize>| -> Vec<usize> {
+        let mut place = |name: &str| {
+            *places.entry(name.to_owned()).or_insert_with(|| {
+                names.push(name.to_owned());
+                names.len() - 1
+            })
+        };
+        declared(text, lines).map(|name| place(&text[name])).collect()
+    };
     // A declaration that continues on the next line.
     let mut open: Option<HeaderLines> = None;
     let mut at = 0;
@@ -106,7 +122,7 @@ fn pieces(text: &str) -> Vec<HeaderLines> {
         let ends = code.ends_with(';');
         if let Some(piece) = &mut open {
             piece.lines.end = lines.end;
-            piece.names.extend(declared(text, &lines));
+            piece.names.extend(declared(&lines));
             if ends {
                 pieces.extend(open.take());
             }
@@ -116,7 +132,7 @@ fn pieces(text: &str) -> Vec<HeaderLines> {
             continue;
         }
         if !code.starts_with('#') && words(code).any(|word| word == DECLARES) {
-            let piece = HeaderLines { names: declared(text, &lines).collect(), lines };
+            let piece = HeaderLines { names: declared(&lines), lines };
             if ends {
                 pieces.push(piece)
             } else {
@@ -134,7 +150,7 @@ fn pieces(text: &str) -> Vec<HeaderLines> {
     }
     pieces.extend(open);
     // Lines without a name are kept; this is slower but correct.
-    pieces
+    (pieces, names)
 }
 
 /// Returns the names before the parentheses of a line.
