@@ -109,6 +109,7 @@ files!(
     test_torch_inplace,
     test_torch_meaning,
     test_torch_optim,
+    test_torch_schedulers,
     test_trainer,
 );
 

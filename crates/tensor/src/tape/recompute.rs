@@ -88,6 +88,7 @@ impl Tensor {
             again,
             given_up,
             frozen: AtomicBool::new(a.frozen.load(Ordering::Relaxed)),
+            hooks: a.hooks.clone(),
         });
         Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
     }
