@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _methods, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _methods, _torch, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -55,12 +55,27 @@ from ._netcl import (
 from ._opgraph import OpGraph
 from ._scope import scope
 from ._trainer import Event, Trainer
-from .autograd import enable_grad, is_grad_enabled, no_grad
+from .autograd import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .errors import NetclError
-from .functions import cat, matmul, stack, where
+from ._limits import finfo, iinfo
+from ._text import set_printoptions
+from ._torch import *  # noqa: F403
 from ._kernel import Kernel, kernel
 
+
+
+def is_tensor(obj: object) -> bool:
+    """Returns whether an object is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def numel(input: Tensor) -> int:
+    """Returns the number of elements."""
+    return int(input.size)
+
+
 _methods.attach()
+_torch.attach()
 if _sys.executable:
     # If the kernel compiler crashes, only that process ends.
     _set_builder(_sys.executable, ["-c", "import sys; from netcl._netcl import serve_builds; serve_builds(sys.argv[1])"])
@@ -88,7 +103,6 @@ __all__ = [
     "autograd",
     "bfloat16",
     "bool_",
-    "cat",
     "compile",
     "data",
     "default_device",
@@ -101,6 +115,7 @@ __all__ = [
     "errors",
     "eye",
     "float16",
+    "finfo",
     "float32",
     "from_dlpack",
     "from_numpy",
@@ -109,13 +124,17 @@ __all__ = [
     "functional",
     "fuse",
     "hybrid",
+    "iinfo",
+    "inference_mode",
     "int32",
+    "is_inference_mode_enabled",
+    "is_tensor",
+    "numel",
     "is_grad_enabled",
     "kernel",
     "linspace",
     "load",
     "manual_seed",
-    "matmul",
     "nn",
     "no_grad",
     "ones",
@@ -129,14 +148,15 @@ __all__ = [
     "save",
     "scope",
     "set_default_device",
-    "stack",
+    "set_grad_enabled",
+    "set_printoptions",
     "tensor",
     "uint32",
     "utils",
-    "where",
     "zeros",
     "zeros_like",
 ]
+__all__ += _torch.__all__
 
 if not _typing.TYPE_CHECKING:
 

@@ -39,7 +39,7 @@ def change(p: Tensor, expression: str, *inputs: Tensor, numbers: Tuple[float, ..
 
 def prepared(p: Tensor, grad: Tensor, group: Dict[str, Any], coupled: bool = True) -> Tensor:
     """Returns the gradient as float32 with the group's sign, plus weight decay if that is added to the gradient."""
-    made = grad.detach().float()
+    made: Tensor = grad.detach().float()
     made = -made if group.get("maximize") else made
     decay = float(group["weight_decay"]) if coupled else 0.0
     return made + p.detach().float() * decay if decay else made.contiguous()
