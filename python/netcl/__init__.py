@@ -166,4 +166,12 @@ if not _typing.TYPE_CHECKING:
             from importlib import import_module
 
             return import_module(f"netcl.{name}")
+        if name in ("float", "half", "int", "bool", "float_", "int_"):
+            from ._host import to_dtype
+
+            return to_dtype(name.rstrip("_"))
+        from ._torch.refused import REFUSED
+
+        if name in REFUSED:
+            raise AttributeError(f"netcl does not have {name}; {REFUSED[name]}")
         raise AttributeError(f"module 'netcl' has no attribute {name!r}")

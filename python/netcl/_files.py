@@ -65,7 +65,10 @@ def load(path: Any, device: Any = None, *, map_location: Any = None, weights_onl
     """
     if not weights_only:
         raise UnsupportedError("load: weights_only=False would run code of the file; save model.state_dict() and leave weights_only out")
-    device = map_location if device is None else device
+    if callable(map_location) or isinstance(map_location, dict):
+        raise UnsupportedError("load: map_location must be a device; load the file and move the tensors with .to(device)")
+    # PyTorch's "cpu" says that the file's devices do not matter.
+    device = device if device is not None else None if str(map_location) == "cpu" else map_location
     if hasattr(path, "read") or os.fspath(path).endswith(ENDINGS) or (os.path.isfile(path) and is_pt(path)):
         try:
             return read_pt(path, device)

@@ -122,6 +122,8 @@ def expand(self: Tensor, *shape: Any) -> Tensor:
     """Repeats the tensor along axes of size 1 and new leading axes, without a copy. -1 keeps a size."""
     sizes = _ints(shape)
     new = len(sizes) - self.ndim
+    if -1 in sizes[: max(new, 0)]:
+        raise ShapeError(f"expand: the size -1 keeps a size, but the new axes of {sizes} do not have one")
     return ops.expand(self, tuple(self.shape[i - new] if n == -1 else n for i, n in enumerate(sizes)))
 
 

@@ -67,9 +67,8 @@ def _format(values: List[Any], floating: bool) -> Tuple[Callable[[Any], str], in
             return f"{v:.0f}" + ("." if math.isfinite(v) else "")
         return f"{v:.{digits}f}"
 
-    finite = [one(v) for v in values if math.isfinite(v) and v] if sizes else []
-    others = [one(v) for v in values if not math.isfinite(v)]
-    return one, max((len(t) for t in finite + others), default=2 if whole and values else 0)
+    # Other numbers do not widen the columns, as in PyTorch.
+    return one, max((len(one(v)) for v in values if math.isfinite(v) and v), default=1)
 
 
 def _shown(parts: Any, indent: int, one: Callable[[Any], str], width: int) -> str:

@@ -108,8 +108,10 @@ files!(
     test_tensor,
     test_torch_inplace,
     test_torch_meaning,
+    test_torch_names,
     test_torch_optim,
     test_torch_schedulers,
+    test_torch_shapes,
     test_trainer,
 );
 

@@ -264,7 +264,7 @@ from ._shape import (
     unsqueeze,
 )
 from ._mutate import index_put
-from ._attributes import is_floating_point, is_same_size, is_signed
+from ._attributes import clone, detach, is_floating_point, is_same_size, is_signed
 from .methods import attach as attach
 
 absolute = abs
@@ -298,6 +298,7 @@ true_divide = div
 vdot = dot
 
 __all__ = [
+    "clone", "detach",
     "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "all", "allclose", "amax", "amin",
     "aminmax", "any", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere",
     "as_tensor", "asin", "asinh", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "baddbmm", "bernoulli", "bincount",

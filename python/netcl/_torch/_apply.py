@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from .. import ops
@@ -9,6 +10,7 @@ from .._dtype import DType, bool_, float32, int32
 from .._methods import place
 from .._netcl import Tensor, evaluate, is_recording, record
 from .._netcl import full as _full
+from .._state import state
 from ..errors import UnsupportedError
 
 Number = Union[int, float, bool]
@@ -77,6 +79,14 @@ def expression(name: str, text: str, inputs: Sequence[Tensor], dtype: DType, gra
     return record(name, list(inputs), [y], backward)[0]
 
 
+def flat(name: str, inputs: Sequence[Tensor], y: Tensor) -> Tensor:
+    """Records a result whose gradient is 0."""
+    if not (is_recording() and y.dtype.is_floating_point and any(x.requires_grad for x in inputs)):
+        return y
+    shapes = [(tuple(x.shape), x.dtype, x.device) for x in inputs]
+    return record(name, list(inputs), [y], lambda dy: [_full(shape, 0.0, dtype, device) for shape, dtype, device in shapes])[0]
+
+
 def unary(name: str, doc: str, text: str, grad: Optional[str] = None) -> Callable[[Tensor], Tensor]:
     """Defines a function of floats. In ``grad``, x0 is the input and x1 the gradient of the result."""
 
@@ -115,6 +125,19 @@ def binary(name: str, doc: str, text: str, grads: Sequence[str], whole: bool = F
     return function
 
 
+def arranged(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Returns the same elements in another shape: a view if the strides allow one, otherwise a copy."""
+    sizes = tuple(int(n) for n in shape)
+    if x.size and not x.is_contiguous() and not state.capturing:
+        if -1 in sizes:
+            known = -math.prod(sizes)
+            sizes = tuple(int(x.size) // known if n == -1 and known > 0 else n for n in sizes)
+        made = x._view(sizes) if math.prod(sizes) == x.size and min(sizes, default=1) > 0 else None
+        if made is not None:
+            return made
+    return ops.reshape(x, tuple(shape))
+
+
 def dims_of(name: str, x: Tensor, dim: Dims) -> Tuple[int, ...]:
     """Returns axes counted from the front; all for ``None``. An axis that occurs twice is an error."""
     if dim is None:
@@ -134,4 +157,4 @@ def only(name: str, out: Any) -> None:
         raise UnsupportedError(f"{name}: out= is not supported; write out.copy_(torch.{name}(…))")
 
 
-__all__ = ["Dims", "Number", "Operand", "binary", "dims_of", "expression", "floating", "number", "numeric", "only", "operation", "promoted", "unary"]
+__all__ = ["Dims", "Number", "Operand", "arranged", "binary", "dims_of", "expression", "flat", "floating", "number", "numeric", "only", "operation", "promoted", "unary"]

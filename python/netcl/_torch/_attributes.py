@@ -156,6 +156,11 @@ def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:
     return _native_clone(self)
 
 
+def detach(input: Tensor) -> Tensor:
+    """Returns the same elements, off the tape. Does not copy."""
+    return input.detach()
+
+
 _native_clone: Callable[[Tensor], Tensor] = Tensor.clone
 
 

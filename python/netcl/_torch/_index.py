@@ -39,7 +39,7 @@ def _in_order(name: str, dim: Any, index: Any, axis: Any) -> Tuple[int, Tensor]:
     return dim, _ids(name, index)
 
 
-def _like_floats(x: Tensor, call: Any) -> Tensor:
+def on_any_dtype(x: Tensor, call: Any) -> Tensor:
     """Runs an operation of floats on any dtype."""
     if x.dtype.is_floating_point:
         made: Tensor = call(x)
@@ -57,7 +57,7 @@ def gather(input: Tensor, dim: Any = None, index: Any = None, *, axis: Optional[
     at = place("gather", at, input.ndim)
     if ids.ndim != input.ndim:
         raise RuntimeError(f"gather: index has {ids.ndim} axes, expected {input.ndim}")
-    return _like_floats(input, lambda x: ops.gather(x, ids, at))
+    return on_any_dtype(input, lambda x: ops.gather(x, ids, at))
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: Optional[int] = None) -> Tensor:
@@ -80,7 +80,7 @@ def index_select(input: Tensor, dim: Any = None, index: Any = None, *, axis: Opt
         raise RuntimeError(f"index_select: index has {ids.ndim} axes, expected a vector")
     if not input.ndim:
         return input.clone()
-    return _like_floats(input, lambda x: ops.index_select(x, ops.reshape(ids, (ids.size,)), at))
+    return on_any_dtype(input, lambda x: ops.index_select(x, ops.reshape(ids, (ids.size,)), at))
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any, Optional, Sequence
 
 from .. import ops
 from .._methods import place
-from .._netcl import Tensor
+from .._netcl import Tensor, full
 from ..errors import UnsupportedError
-from ._apply import Dims, Number, dims_of, expression, floating, only
+from ._apply import Dims, Number, dims_of, expression, flat, floating, only
 from ._reduce import amax, amin, sum, vector_norm
 from ._shape import diagonal
 
@@ -75,7 +75,8 @@ def _scaled(x: Tensor, factor: Number) -> Tensor:
 def _plus(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     made = _scaled(product, alpha)
     if beta == 0:
-        return made
+        # The input does not count, even if it has NaN, but has a gradient of 0.
+        return made + flat(name, [input], full((), 0.0, made.dtype, made.device))
     result = _scaled(input, beta) + made
     if tuple(result.shape) != tuple(product.shape):
         raise RuntimeError(f"{name}: input has shape {tuple(input.shape)}, which does not broadcast to {tuple(product.shape)}")
@@ -171,7 +172,9 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     while n:
         made = power if made is None and n & 1 else made @ power if n & 1 and made is not None else made
         power, n = (power @ power if n > 1 else power), n >> 1
-    return eye(input.shape[-1], dtype=input.dtype, device=input.device).expand(tuple(input.shape)).clone() if made is None else made
+    if made is not None:
+        return made
+    return flat("matrix_power", [input], eye(input.shape[-1], dtype=input.dtype, device=input.device).expand(tuple(input.shape)).clone())
 
 
 def cross(input: Tensor, other: Tensor, dim: Optional[int] = None) -> Tensor:
@@ -252,8 +255,6 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
     a, b = broadcast_tensors(floating(x1), floating(x2))
     dots, first, second = sum(a * b, dim), sum(a * a, dim), sum(b * b, dim)
-    from .._netcl import full
-
     least = full((), eps * eps, a.dtype, a.device)
     size = expression("cosine_similarity", "sqrt(fmax(x0, x2) * fmax(x1, x2))", [first, second, least], a.dtype,
                       ["x0 > x2 ? x3 * 0.5f * sqrt(fmax(x1, x2) / x0) : 0.0f", "x1 > x2 ? x3 * 0.5f * sqrt(fmax(x0, x2) / x1) : 0.0f"])  # fmt: skip

@@ -9,6 +9,7 @@ from .._inplace import is_traced
 from .._netcl import Tensor, is_recording
 from ..autograd import no_grad
 from ..errors import DTypeError, ShapeError, UnsupportedError
+from ._apply import flat
 from . import _index, _linear, _pointwise, _reduce, _shape
 
 KINDS = {"bool": 0, "int32": 1, "uint32": 1}
@@ -25,7 +26,10 @@ def in_place(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
             raise ShapeError(f"{name}: the result has shape {tuple(made.shape)}, but the tensor that is written has {tuple(self.shape)}")
         if KINDS.get(made.dtype.name, 2) > KINDS.get(self.dtype.name, 2):
             raise DTypeError(f"{name}: the result is {made.dtype.name}, which cannot be written to {self.dtype.name}; convert with .to(dtype)")
-        if traced:
+        if traced and not made.requires_grad:
+            given = [x for x in (self, *args, *kwargs.values()) if isinstance(x, Tensor)]
+            self._become(flat(name, given, made._to(None, self.dtype)))
+        elif traced:
             self._become(made._to(None, self.dtype))
         else:
             with no_grad():

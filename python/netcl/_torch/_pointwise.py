@@ -9,7 +9,7 @@ from .. import ops
 from .._dtype import bool_
 from .._netcl import Tensor, evaluate
 from ..errors import UnsupportedError
-from ._apply import Number, Operand, binary, expression, floating, number, numeric, operation, promoted, unary
+from ._apply import Number, Operand, binary, expression, flat, floating, number, numeric, operation, promoted, unary
 
 Unary = Callable[[Tensor], Tensor]
 Binary = Callable[[Operand, Operand], Tensor]
@@ -48,7 +48,6 @@ sinc: Unary = unary(
 )
 deg2rad: Unary = unary("deg2rad", "Degrees to radians.", "x0 * 0.0174532925f", "x1 * 0.0174532925f")
 rad2deg: Unary = unary("rad2deg", "Radians to degrees.", "x0 * 57.2957795f", "x1 * 57.2957795f")
-frac: Unary = unary("frac", "The part after the decimal point, with the sign of x.", "x0 - trunc(x0)", "x1")
 
 
 def _named(name: str, doc: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -65,8 +64,10 @@ def _whole(name: str, doc: str, text: str) -> Callable[[Tensor], Tensor]:
 
     @_named(name, doc)
     def function(input: Tensor) -> Tensor:
+        if input.dtype is bool_:
+            raise UnsupportedError(f"{name}: a mask is not rounded; convert it with x.int()")
         if not input.dtype.is_floating_point:
-            return numeric(input).clone()
+            return input.clone()
         return expression(name, text, [input], input.dtype, [""])
 
     return function
@@ -79,12 +80,21 @@ trunc: Unary = _whole("trunc", "Rounds toward zero.", "trunc(x0)")
 
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Rounds to the nearest number with ``decimals`` decimals, ties to even."""
+    if input.dtype is bool_:
+        raise UnsupportedError("round: a mask is not rounded; convert it with x.int()")
     if not input.dtype.is_floating_point:
         return input.clone()
     if decimals == 0:
         return expression("round", "rint(x0)", [input], input.dtype, [""])
     text = "rint(x0 * x1) / x1" if decimals > 0 else "rint(x0 / x1) * x1"
     return expression("round", text, [input, number(10.0 ** (decimals if decimals > 0 else -decimals), input)], input.dtype, [""])
+
+
+def frac(input: Tensor) -> Tensor:
+    """Returns the part after the decimal point, with the sign of x."""
+    if not input.dtype.is_floating_point:
+        raise UnsupportedError(f"frac: got a tensor of {input.dtype}, expected floats; write x.float()")
+    return expression("frac", "x0 - trunc(x0)", [input], input.dtype, ["x1"])
 
 
 def sign(input: Tensor) -> Tensor:
@@ -123,6 +133,8 @@ def square(input: Tensor) -> Tensor:
 
 def relu(input: Tensor) -> Tensor:
     """Computes ``max(x, 0)``."""
+    if input.dtype is bool_:
+        raise UnsupportedError("relu: got a mask; convert it with x.int()")
     return ops.relu(input) if input.dtype.is_floating_point else clamp(input, 0)
 
 
@@ -234,7 +246,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: Optional[str] = None) 
         made: Any = input / other
         return made  # type: ignore[no-any-return]
     if rounding_mode == "floor":
-        return floor_divide(input, other)
+        a, b = promoted(input, other)
+        return flat("div", [a, b], floor_divide(a.detach(), b.detach()))
     if rounding_mode != "trunc":
         raise RuntimeError(f"div: rounding_mode is {rounding_mode!r}, expected None, 'floor' or 'trunc'")
     a, b = promoted(input, other)
@@ -269,8 +282,24 @@ def _extreme(name: str, sign: str, input: Tensor, other: Tensor) -> Tensor:
     return evaluate(f"x0 {sign} x1 ? x0 : x1", [a, b], a.dtype)
 
 
-fmax: Binary = binary("fmax", "The larger of both, ignoring NaN.", "fmax(x0, x1)", ["x0 >= x1 || x1 != x1 ? x2 : 0.0f", "x0 >= x1 || x1 != x1 ? 0.0f : x2"])
-fmin: Binary = binary("fmin", "The smaller of both, ignoring NaN.", "fmin(x0, x1)", ["x0 <= x1 || x1 != x1 ? x2 : 0.0f", "x0 <= x1 || x1 != x1 ? 0.0f : x2"])
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """The larger of both, ignoring NaN."""
+    return _ignoring_nan("fmax", ">", input, other)
+
+
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller of both, ignoring NaN."""
+    return _ignoring_nan("fmin", "<", input, other)
+
+
+def _ignoring_nan(name: str, sign: str, input: Tensor, other: Tensor) -> Tensor:
+    a, b = promoted(input, other)
+    if not a.dtype.is_floating_point:
+        return _extreme(name, sign, a, b)
+    first = f"(x0 {sign}= x1 || x1 != x1)"
+    return expression(name, f"{name}(x0, x1)", [a, b], a.dtype, [f"{first} ? x2 : 0.0f", f"{first} ? 0.0f : x2"])
+
+
 atan2: Binary = binary("atan2", "Angle of the point (other, input).", "atan2(x0, x1)", ["x2 * x1 / (x0 * x0 + x1 * x1)", "-x2 * x0 / (x0 * x0 + x1 * x1)"])
 hypot: Binary = binary("hypot", "``sqrt(input² + other²)``.", "hypot(x0, x1)", ["x2 * x0 / hypot(x0, x1)", "x2 * x1 / hypot(x0, x1)"])
 copysign: Binary = binary(
@@ -329,7 +358,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 def clamp(input: Tensor, min: Optional[Operand] = None, max: Optional[Operand] = None) -> Tensor:
-    """Limits elements to between ``min`` and ``max``; ``max`` if they cross. The gradient of elements at the bounds is kept."""
+    """Limits elements to between ``min`` and ``max``; ``max`` if they cross. The gradient is 0 outside and at the bounds."""
     if min is None and max is None:
         raise RuntimeError("clamp: expected min or max")
     bounds = [b for b in (min, max) if b is not None]
@@ -340,10 +369,10 @@ def clamp(input: Tensor, min: Optional[Operand] = None, max: Optional[Operand] =
     dy = f"x{len(limits) + 1}"
     low, high = "x1", f"x{len(limits)}"
     if max is None:
-        return expression("clamp", f"x0 < {low} || {low} != {low} ? {low} : x0", [x, *limits], x.dtype, [f"x0 >= {low} ? {dy} : 0.0f", f"x0 < {low} ? {dy} : 0.0f"])
+        return expression("clamp", f"x0 < {low} || {low} != {low} ? {low} : x0", [x, *limits], x.dtype, [f"x0 > {low} ? {dy} : 0.0f", f"x0 < {low} ? {dy} : 0.0f"])
     if min is None:
-        return expression("clamp", f"x0 > {high} || {high} != {high} ? {high} : x0", [x, *limits], x.dtype, [f"x0 <= {high} ? {dy} : 0.0f", f"x0 > {high} ? {dy} : 0.0f"])
-    grads = ["x0 >= x1 && x0 <= x2 ? x3 : 0.0f", "x0 < x1 && x1 < x2 ? x3 : 0.0f", "x0 > x2 || x2 < x1 ? x3 : 0.0f"]
+        return expression("clamp", f"x0 > {high} || {high} != {high} ? {high} : x0", [x, *limits], x.dtype, [f"x0 < {high} ? {dy} : 0.0f", f"x0 > {high} ? {dy} : 0.0f"])
+    grads = ["x0 > x1 && x0 < x2 ? x3 : 0.0f", "x0 < x1 && x1 < x2 ? x3 : 0.0f", "x0 > x2 || x2 < x1 ? x3 : 0.0f"]
     text = "x0 != x0 ? x0 : x1 != x1 ? x1 : x2 != x2 ? x2 : fmin(fmax(x0, x1), x2)"
     return expression("clamp", text, [x, *limits], x.dtype, grads)
 

@@ -56,6 +56,8 @@ def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any =
 def prod(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None, axis: Dims = None, keepdims: bool = False) -> Tensor:
     """Computes the product over an axis [default: all]. The gradient is exact where elements are 0."""
     x, dim, kept = numeric(_typed(input, dtype)), _one(dim, axis), keepdim or keepdims
+    if dim is not None and not isinstance(dim, int):
+        raise UnsupportedError(f"prod: got the axes {dim!r}, expected one; write x.prod(a).prod(b)")
     axes = dims_of("prod", x, dim)
     if not (x.requires_grad and is_recording()):
         return fold_axes("prod", x, axes, kept) if axes else x
@@ -107,16 +109,25 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Optiona
 
 def aminmax(input: Tensor, *, dim: Optional[int] = None, keepdim: bool = False) -> MinMax:
     """Returns the smallest and largest elements, along an axis if one is given."""
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"aminmax: got the axes {dim!r}, expected one; write x.amin(dim) and x.amax(dim)")
     return MinMax(amin(input, dim if dim is not None else (), keepdim), amax(input, dim if dim is not None else (), keepdim))
+
+
+def _no_mask(name: str, x: Tensor) -> None:
+    if x.dtype is bool_:
+        raise UnsupportedError(f"{name}: got a mask; write x.int().{name}()")
 
 
 def argmax(input: Tensor, dim: Optional[int] = None, keepdim: bool = False, *, axis: Optional[int] = None) -> Tensor:
     """Returns the indices (int32) of the largest elements, the first of equal ones."""
+    _no_mask("argmax", input)
     return _methods.argmax(input, _one(dim, axis), keepdim)
 
 
 def argmin(input: Tensor, dim: Optional[int] = None, keepdim: bool = False, *, axis: Optional[int] = None) -> Tensor:
     """Returns the indices (int32) of the smallest elements, the first of equal ones."""
+    _no_mask("argmin", input)
     return _methods.argmin(input, _one(dim, axis), keepdim)
 
 
@@ -181,6 +192,8 @@ def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any
 def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Computes the mean of the elements that are not NaN."""
     x = _typed(input, dtype)
+    if not x.dtype.is_floating_point:
+        raise UnsupportedError(f"nanmean: got a tensor of {x.dtype}; write x.float()")
     return sum(_without_nan(x), dim, keepdim) / sum(~isnan(x), dim, keepdim)
 
 

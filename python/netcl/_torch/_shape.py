@@ -13,7 +13,7 @@ from .._methods import place
 from .._netcl import Tensor
 from .._netcl import full as _full
 from ..errors import IndexOutOfBounds, ShapeError, UnsupportedError
-from ._apply import Dims, dims_of, promoted
+from ._apply import Dims, arranged, dims_of, promoted
 from ._join import atleast_2d, several
 
 Sizes = Union[int, Sequence[int]]
@@ -26,12 +26,12 @@ def ints(sizes: Tuple[Any, ...]) -> Tuple[int, ...]:
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """Returns the same elements in another shape. One size may be -1."""
-    return ops.reshape(input, ints(shape))
+    return arranged(input, ints(shape))
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """Returns the same elements in the shape of ``other``."""
-    return ops.reshape(input, tuple(other.shape))
+    return arranged(input, tuple(other.shape))
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -70,12 +70,16 @@ def broadcast_tensors(*tensors: Any) -> Tuple[Tensor, ...]:
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merges axes ``start_dim`` to ``end_dim`` into one."""
-    return _methods.flatten(input, start_dim, end_dim)
+    start, end = place("flatten", start_dim, input.ndim), place("flatten", end_dim, input.ndim)
+    if start > end:
+        raise ValueError(f"flatten: axis {start} is after axis {end}")
+    sizes = tuple(input.shape) or (1,)
+    return arranged(input, (*sizes[:start], math.prod(sizes[start : end + 1]), *sizes[end + 1 :]))
 
 
 def ravel(input: Tensor) -> Tensor:
     """Returns the elements as a vector."""
-    return ops.reshape(input, (-1,)) if input.size else ops.reshape(input, (0,))
+    return arranged(input, (input.numel(),))
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
@@ -86,18 +90,21 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
         parts[parts.index(-1)] = input.shape[at] // known if known > 0 else 0
     if math.prod(parts) != input.shape[at]:
         raise ShapeError(f"unflatten: the sizes {tuple(sizes)} do not multiply to {input.shape[at]}")
-    return ops.reshape(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
+    return arranged(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
 
 
 def squeeze(input: Tensor, dim: Dims = None, *, axis: Dims = None) -> Tensor:
     """Removes axes of size 1 [default: all of them]. Axes of other sizes are kept."""
     dim = axis if dim is None else dim
-    return _methods.squeeze(input, dim if dim is None or isinstance(dim, int) else tuple(dim))
+    given = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    gone = {place("squeeze", a, input.ndim) for a in given}
+    return arranged(input, tuple(n for a, n in enumerate(input.shape) if n != 1 or a not in gone))
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Inserts an axis of size 1 before ``dim``."""
-    return ops.unsqueeze(input, dim)
+    at = place("unsqueeze", dim, input.ndim + 1)
+    return arranged(input, (*input.shape[:at], 1, *input.shape[at:]))
 
 
 def permute(input: Tensor, *dims: Any) -> Tensor:
@@ -122,6 +129,8 @@ def t(input: Tensor) -> Tensor:
 
 def adjoint(input: Tensor) -> Tensor:
     """Swaps the last two axes."""
+    if input.ndim == 0:
+        return input
     if input.ndim < 2:
         raise RuntimeError(f"adjoint: got {input.ndim} axes, expected at least 2")
     return ops.transpose(input, -2, -1)
@@ -221,21 +230,27 @@ def _indices(places: Sequence[int], like: Tensor) -> Tensor:
 def flip(input: Tensor, *dims: Any) -> Tensor:
     """Reverses axes, as a copy."""
     axes = dims_of("flip", input, ints(dims)) if ints(dims) else ()
-    return ops.flip(input, axes) if axes else input.clone()
+    return _flipped(input, axes) if axes else input.clone()
+
+
+def _flipped(x: Tensor, axes: Tuple[int, ...]) -> Tensor:
+    from ._index import on_any_dtype
+
+    return on_any_dtype(x, lambda t: ops.flip(t, axes))
 
 
 def fliplr(input: Tensor) -> Tensor:
     """Reverses the second axis."""
     if input.ndim < 2:
         raise RuntimeError("fliplr: expected at least 2 axes")
-    return ops.flip(input, (1,))
+    return _flipped(input, (1,))
 
 
 def flipud(input: Tensor) -> Tensor:
     """Reverses the first axis."""
     if input.ndim < 1:
         raise RuntimeError("flipud: expected at least 1 axis")
-    return ops.flip(input, (0,))
+    return _flipped(input, (0,))
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
@@ -243,10 +258,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     a, b = dims_of("rot90", input, dims)
     turns = k % 4
     if turns == 2:
-        return ops.flip(input, (a, b))
+        return _flipped(input, (a, b))
     if not turns:
         return input.clone()
-    return ops.flip(ops.transpose(input, a, b), (a,)) if turns == 1 else ops.transpose(ops.flip(input, (a,)), a, b)
+    return _flipped(ops.transpose(input, a, b), (a,)) if turns == 1 else ops.transpose(_flipped(input, (a,)), a, b)
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
@@ -260,12 +275,9 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Tuple[Tensor, ...]:
         raise RuntimeError(f"meshgrid: indexing is {indexing!r}, expected 'ij' or 'xy'")
     given = [ops.reshape(x, (x.size,)) for x in several(tensors)]
     swap = indexing == "xy" and len(given) > 1
-    order = [1, 0, *range(2, len(given))] if swap else list(range(len(given)))
-    ranked = [given[i] for i in order]
-    shape = tuple(x.size for x in ranked)
-    grids = [ops.expand(ops.reshape(x, tuple(n if a == i else 1 for a, n in enumerate(shape))), shape) for i, x in enumerate(ranked)]
-    made = [grids[order.index(i)] for i in range(len(given))]
-    return tuple(ops.transpose(x, 0, 1) if swap else x for x in made)
+    places = [1, 0, *range(2, len(given))] if swap else list(range(len(given)))
+    shape = tuple(given[i].size for i in places)
+    return tuple(ops.expand(ops.reshape(x, tuple(n if a == places[i] else 1 for a, n in enumerate(shape))), shape) for i, x in enumerate(given))
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
