@@ -83,6 +83,7 @@ macro_rules! files {
 files!(
     test_compat_ocl_llm,
     test_compat_plan,
+    test_data,
     test_decoder,
     test_docs,
     test_fuse,

@@ -138,6 +138,9 @@ def adjoint(input: Tensor) -> Tensor:
 
 def movedim(input: Tensor, source: Sizes, destination: Sizes) -> Tensor:
     """Moves axes to other places. The other axes keep their order."""
+    if not input.ndim:
+        dims_of("movedim", input, source), dims_of("movedim", input, destination)
+        return input
     sources = dims_of("movedim", input, source)
     targets = dims_of("movedim", input, destination)
     if len(sources) != len(targets):
@@ -146,7 +149,7 @@ def movedim(input: Tensor, source: Sizes, destination: Sizes) -> Tensor:
     for a, b in zip(sources, targets):
         order[b] = a
     rest = (a for a in range(input.ndim) if a not in sources)
-    return ops.permute(input, tuple(next(rest) if a < 0 else a for a in order)) if input.ndim else input
+    return ops.permute(input, tuple(next(rest) if a < 0 else a for a in order))
 
 
 def unbind(input: Tensor, dim: int = 0) -> Tuple[Tensor, ...]:
