@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _methods, _torch, autograd, data, distributed, errors, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _methods, _torch, amp, autograd, data, distributed, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -98,6 +98,7 @@ __all__ = [
     "TextStream",
     "Trainer",
     "__version__",
+    "amp",
     "arange",
     "asarray",
     "autograd",
@@ -121,6 +122,7 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "functional",
     "fuse",
     "hybrid",
@@ -162,7 +164,7 @@ if not _typing.TYPE_CHECKING:
 
     def __getattr__(name):
         """Imports the modules that need NumPy when a program first uses them."""
-        if name in ("aethercl", "array_api", "compat"):
+        if name in ("aethercl", "array_api", "compat", "torch_compat"):
             from importlib import import_module
 
             return import_module(f"netcl.{name}")

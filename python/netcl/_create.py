@@ -159,7 +159,7 @@ def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtyp
     if integers:
         if not -(2**63) <= min(start, stop) <= max(start, stop) < 2**63:
             raise OverflowError(f"arange: {start} to {stop} exceeds the integers")
-        values = np.arange(count, dtype=np.int64) * int(step) + int(start)
+        values: Any = np.arange(count, dtype=np.int64) * int(step) + int(start)
     else:
         values = start + np.arange(count, dtype=np.float64) * step
     if stored.name == "uint32":

@@ -1,6 +1,6 @@
 //! Functions with a gradient, written in Python.
 
-use crate::edge::{keep_exception, run};
+use crate::edge::{keep_exception, run, set_recording};
 use crate::names::interned;
 use crate::tensor::{Given, PyTensor};
 use netcl::prelude::{Error, Result, Tensor};
@@ -78,6 +78,15 @@ fn add_hook(x: PyRef<'_, PyTensor>, hook: Py<PyAny>) -> Option<u64> {
     x.inner.add_hook(Arc::new(move |dy| Python::attach(|py| call(py, dy).map_err(|e| keep_exception(py, e)))))
 }
 
+/// Calls a Python function with recording, also within a backward.
+#[pyfunction]
+fn with_recording<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let before = set_recording(true);
+    let made = tape::recording(|| function.call0());
+    set_recording(before);
+    made
+}
+
 /// Removes the hook with this number.
 #[pyfunction]
 fn remove_hook(x: PyRef<'_, PyTensor>, number: u64) {
@@ -88,5 +97,6 @@ pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(gradients, m)?)?;
     m.add_function(wrap_pyfunction!(add_hook, m)?)?;
     m.add_function(wrap_pyfunction!(remove_hook, m)?)?;
+    m.add_function(wrap_pyfunction!(with_recording, m)?)?;
     m.add_function(wrap_pyfunction!(record, m)?)
 }

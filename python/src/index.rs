@@ -256,10 +256,12 @@ fn masked_rows(x: &Tensor, axis: usize, mask: &[usize], set: &[i64]) -> Result<T
 /// Returns the same elements in another shape: a view, if the strides allow one, so that a write to it changes `x`. A graph of operations has
 /// only reshape.
 fn arranged(x: &Tensor, dims: Vec<usize>) -> Result<Tensor> {
-    if !x.is_contiguous() && x.count() > 0 && !observation::is_on() {
-        if let Some(view) = shaped(x, dims.clone())? {
-            return Ok(view);
-        }
+    if !x.is_contiguous()
+        && x.count() > 0
+        && !observation::is_on()
+        && let Some(view) = shaped(x, dims.clone())?
+    {
+        return Ok(view);
     }
     x.reshape(dims)
 }

@@ -70,6 +70,20 @@ def test_functions_of_one_element(name):
         every(name, special, graded=False, layouts={"plain": lambda x: x}, rtol=1e-4)
 
 
+def test_bits_and_attributes():
+    for kind in ("int", "bool"):
+        every("bitwise_not", drawn((3, 4), kind), in_place=True)
+    for name in ("H", "mH", "mT", "T", "is_leaf", "itemsize", "nbytes", "ndim", "real", "requires_grad", "is_cuda", "is_sparse"):
+        for array in (drawn((3, 4)), drawn((2, 2), "bool")):
+            same(torch, lambda lib, x: getattr(x, name) + 0 if name[-1] in "HT" and x.dtype != lib.bool else getattr(x, name), array, where=name)
+    for name in ("is_pinned", "is_shared", "is_complex", "is_signed"):
+        same(torch, lambda lib, x: getattr(x, name)(), drawn((3,)), where=name)
+    for lib in (nc, torch):
+        assert tuple(lib.ones(2).new_empty((2, 3)).shape) == (2, 3) and lib.from_dlpack(np.ones(2, np.float32)).tolist() == [1.0, 1.0]
+    with pytest.raises(NotImplementedError, match="pow"):
+        nc.float_power(nc.ones(2), 2)
+
+
 def test_functions_without_a_gradient():
     every("lgamma", drawn((3, 4), low=0.3, high=4), graded=False, in_place=True, rtol=1e-4)
     every("round", drawn((3, 4), low=-300, high=300), kwargs={"decimals": 1}, rtol=1e-4)

@@ -167,6 +167,17 @@ def test_hyperparameters_out_of_bounds_are_refused_by_both():
             getattr(optim, name)
 
 
+def test_parameters_of_groups_are_not_replaced():
+    for make in (optim.AdamW, optim.RMSprop):
+        w = nn.Parameter(nc.ones(2))
+        optimizer = make([w], lr=0.1)
+        w.grad = nc.ones(2)
+        optimizer.step()
+        optimizer.param_groups[0]["params"] = [nn.Parameter(nc.ones(2))]
+        with pytest.raises(NotImplementedError, match="add_param_group"):
+            optimizer.step()
+
+
 def test_states_of_other_parameters_are_refused():
     one = optim.Adam([nn.Parameter(nc.ones(2))])
     one.param_groups[0]["params"][0].grad = nc.ones(2)

@@ -36,7 +36,7 @@ pub(crate) use hooks::Hooks;
 use hooks::Wanted;
 pub use hooks::{Hook, gradients};
 pub(crate) use recompute::gradients_of;
-pub use recompute::{checkpoint, checkpoint_all};
+pub use recompute::{checkpoint, checkpoint_all, recording};
 pub use rollback::Rollback;
 
 thread_local! {

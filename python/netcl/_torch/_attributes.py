@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from .._dtype import DType, bfloat16, bool_, float16, float32, int32
 from .._host import to_dtype
-from .._netcl import Tensor, add_hook, remove_hook
+from .._netcl import Tensor, add_hook, default_device, devices, remove_hook
 from ..autograd import no_grad
 from ..errors import UnsupportedError
 
@@ -140,13 +140,21 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def to(self: Tensor, *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
-    """Moves the tensor to another device, off the tape, or converts it to another dtype. With ``copy``, always returns a new tensor."""
+    """Moves the tensor to another device, off the tape, or converts it to another dtype. With ``copy``, always returns a new tensor. ``"cpu"`` is
+    the default device of netcl.
+    """
     from .._methods import to as convert
 
-    given = [a for a in args if not isinstance(a, bool)]
+    given = [known_device(a) if isinstance(a, str) else a for a in args if not isinstance(a, bool)]
+    device = known_device(device)
     flags = [a for a in args if isinstance(a, bool)]
     made = convert(self, *given, device=device, dtype=dtype)
     return made.clone() if (copy or (len(flags) > 1 and flags[1])) and made._place == self._place else made
+
+
+def known_device(device: Any) -> Any:
+    """Returns netcl's default device for PyTorch's name ``"cpu"``, unless a device has that name."""
+    return default_device() if device == "cpu" and "cpu" not in devices() else device
 
 
 def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:

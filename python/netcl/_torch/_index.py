@@ -319,7 +319,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 def bincount(input: Tensor, weights: Optional[Tensor] = None, minlength: int = 0) -> Tensor:
-    """Counts how often each number occurs in a vector, or adds their weights. Waits for the device."""
+    """Counts the occurrences of each number in a vector, or adds their weights. Waits for the device."""
     if input.ndim != 1 or input.dtype.is_floating_point:
         raise RuntimeError(f"bincount: got {input.ndim} axes of {input.dtype}, expected a vector of int32")
     if input.size and int(input.min().item()) < 0:

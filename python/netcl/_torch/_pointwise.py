@@ -416,6 +416,6 @@ def is_nonzero(input: Tensor) -> bool:
 
 
 def float_power(input: Operand, exponent: Operand) -> Tensor:
-    """Power. PyTorch computes it in float64, which netcl does not have."""
+    """Refuses: write torch.pow(input.float(), exponent); float64 is not available."""
     raise UnsupportedError("float_power: netcl does not have float64; write torch.pow(input.float(), exponent)")
 

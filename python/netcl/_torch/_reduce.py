@@ -410,6 +410,6 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Optional[Tensor] = N
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extremes:
-    """Refuses: PyTorch does not say which index it returns."""
+    """Refuses: write torch.unique(x, return_counts=True) and take the value of the largest count."""
     raise UnsupportedError("mode: not supported; write torch.unique(x, return_counts=True) and take the value of the largest count")
 

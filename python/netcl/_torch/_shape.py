@@ -403,5 +403,5 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Refuses: PyTorch returns overlapping views."""
+    """Refuses: write torch.stack of slices; overlapping views are not supported."""
     raise UnsupportedError("unfold: overlapping views are not supported; write torch.stack([x.narrow(dim, i, size) for i in range(0, n - size + 1, step)], dim)")

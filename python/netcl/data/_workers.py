@@ -150,7 +150,7 @@ class Pool:
     """The worker processes of a loader."""
 
     def __init__(self, dataset: Any, workers: int, collate: Any, init: Any, context: Any, timeout: float, iterable: bool) -> None:
-        chosen = multiprocessing.get_context(context or "spawn") if context is None or isinstance(context, str) else context
+        chosen: Any = multiprocessing.get_context(context or "spawn") if context is None or isinstance(context, str) else context
         fork = chosen.get_start_method() == "fork"
         self._timeout, self._run = timeout, 0
         self._results: Any = chosen.Queue()

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from .._netcl import Tensor
 from ..autograd import enable_grad, no_grad
-from ..errors import FormatError
+from ..errors import FormatError, UnsupportedError
 from ._clip import clip_grad_norm_
 
 Params = Iterable[Union[Tensor, Tuple[str, Tensor], Mapping[str, Any]]]
@@ -146,6 +146,7 @@ class Optimizer:
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Runs one step for all parameters that have a gradient. ``closure`` computes the loss and its gradients first; its result is returned."""
+        self._check_params()
         for hook in list(self._before):
             hook(self, (), {})
         loss = None
@@ -157,6 +158,12 @@ class Optimizer:
         for hook in list(self._after):
             hook(self, (), {})
         return loss
+
+    def _check_params(self) -> None:
+        """Refuses other parameters in the groups than those that the optimizer was given."""
+        listed = [p for group in self.param_groups for p in group["params"]]
+        if len(listed) != len(self._places) or any(p is not place.tensor for p, place in zip(listed, self._places)):
+            raise UnsupportedError("optimizer: the parameters in param_groups were changed; write add_param_group, or create a new optimizer")
 
     def _run(self) -> None:
         """Updates the parameters."""

@@ -16,7 +16,7 @@ REFUSED: Dict[str, str] = {
 def __getattr__(name: str) -> object:
     if name in REFUSED:
         raise AttributeError(f"netcl.optim does not have {name}; {REFUSED[name]}")
-    raise AttributeError(f"module 'netcl.optim' has no attribute {name!r}")
+    raise AttributeError(f"netcl.optim does not have {name!r}")
 
 
 __all__ = ["REFUSED", "__getattr__"]
