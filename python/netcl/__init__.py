@@ -158,7 +158,32 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-__all__ += _torch.__all__
+# Those of ``_torch``, as a list that type checkers read.
+__all__ += [
+    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "all", "allclose", "amax", "amin",
+    "aminmax", "any", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere",
+    "as_tensor", "asin", "asinh", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "baddbmm", "bernoulli", "bincount",
+    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block_diag", "bmm", "broadcast_shapes",
+    "broadcast_tensors", "broadcast_to", "bucketize", "cartesian_prod", "cat", "cdist", "ceil", "chain_matmul", "chunk", "clamp", "clamp_max",
+    "clamp_min", "clip", "clone", "column_stack", "combinations", "concat", "concatenate", "copysign", "cos", "cosh", "cosine_similarity",
+    "count_nonzero", "cross", "cummax", "cummin", "cumprod", "cumsum", "deg2rad", "detach", "diag", "diag_embed", "diagflat", "diagonal", "diff",
+    "dist", "div", "divide", "dot", "dsplit", "dstack", "einsum", "empty_like", "eq", "equal", "erf", "erfc", "exp", "exp2", "expm1", "fix",
+    "flatten", "flip", "fliplr", "flipud", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "gather", "ge", "ger",
+    "get_rng_state", "greater", "greater_equal", "gt", "heaviside", "histc", "hsplit", "hstack", "hypot", "index_add", "index_copy", "index_fill",
+    "index_put", "index_select", "initial_seed", "inner", "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "isclose", "isfinite",
+    "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue", "ldexp", "le", "lerp", "less", "less_equal", "lgamma", "linalg",
+    "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logit", "logspace", "logsumexp", "lt", "masked_fill", "masked_select", "matmul", "matrix_power", "max", "maximum", "mean",
+    "median", "meshgrid", "min", "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multi_dot", "multinomial", "multiply", "mv",
+    "nan_to_num", "nanmean", "nansum", "narrow", "ne", "neg", "negative", "nonzero", "norm", "normal", "not_equal", "outer", "permute", "positive",
+    "pow", "prod", "quantile", "rad2deg", "rand_like", "randint_like", "randn_like", "randperm", "ravel", "reciprocal", "relu", "remainder",
+    "repeat_interleave", "reshape", "roll", "rot90", "round", "row_stack", "rsqrt", "rsub", "scalar_tensor", "scatter", "scatter_add",
+    "scatter_reduce", "searchsorted", "seed", "select", "set_rng_state", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "softmax",
+    "sort", "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes", "swapdims",
+    "t", "take", "take_along_dim", "tan", "tanh", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose", "tril", "tril_indices", "triu",
+    "triu_indices", "true_divide", "trunc", "unbind", "unflatten", "unfold", "unique", "unique_consecutive", "unsqueeze", "var", "var_mean", "vdot",
+    "vector_norm", "vsplit", "vstack", "where", "xlogy",
+]  # fmt: skip
 
 if not _typing.TYPE_CHECKING:
 

@@ -86,7 +86,7 @@ def _shown(parts: Any, indent: int, one: Callable[[Any], str], width: int) -> st
     return "[" + between.join("..." if p is None else _shown(p, indent + 1, one, width) for p in parts) + "]"
 
 
-def represent(self: Tensor, *, tensor_contents: Any = None) -> str:
+def represent(self: Tensor) -> str:
     """Formats values, shape, dtype and device."""
     floating = self.dtype.is_floating_point
     parts = _chosen(self.detach(), self.numel() > OPTIONS["threshold"])

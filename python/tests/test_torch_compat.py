@@ -74,7 +74,7 @@ def test_names_are_those_of_netcl():
     torch.backends.cudnn.benchmark = True
     assert torch.backends.cudnn.benchmark and not torch.backends.mps.is_available()
     assert torch.nn.utils.clip_grad_norm_ is nc.utils.clip_grad_norm_ and torch.utils.checkpoint.checkpoint is nc.utils.checkpoint.checkpoint
-    assert len(torch.names()) > 380
+    assert len(torch.names()) > 380 and set(nc._torch.__all__) <= set(nc.__all__)
 
 
 @pytest.mark.parametrize("name, words", [("float64", "float32"), ("stft", "complex"), ("svd", "NumPy"), ("sparse_coo_tensor", "dense"), ("jit", "OpGraph"), ("no_such_name", "docs/book/pytorch.md")])

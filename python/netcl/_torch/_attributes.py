@@ -117,8 +117,6 @@ REFUSED: Dict[str, str] = {
     "qr": "write numpy.linalg.qr(x.numpy())",
     "cholesky": "write numpy.linalg.cholesky(x.numpy())",
     "pinverse": "write numpy.linalg.pinv(x.numpy())",
-    "unfold": "write torch.stack of slices; overlapping views are not supported",
-    "mode": "write torch.unique(x, return_counts=True)",
     "digamma": "write scipy.special.digamma(x.numpy())",
     "erfinv": "write scipy.special.erfinv(x.numpy())",
     "masked_scatter": "write torch.where, or x[mask] = values",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ClassVar, Tuple
+from typing import Any, Callable, ClassVar
 
 from .._netcl import Tensor
 from . import _attributes, _index, _join, _linear, _mutate, _pointwise, _random, _reduce, _shape
@@ -401,6 +401,37 @@ class TorchMethods:
     trunc_: ClassVar[Callable[..., Any]]
     unsqueeze_: ClassVar[Callable[..., Any]]
     xlogy_: ClassVar[Callable[..., Any]]
+    # These say what to write instead.
+    apply_: ClassVar[Callable[..., Any]]
+    as_strided: ClassVar[Callable[..., Any]]
+    byte: ClassVar[Callable[..., Any]]
+    char: ClassVar[Callable[..., Any]]
+    cholesky: ClassVar[Callable[..., Any]]
+    cuda: ClassVar[Callable[..., Any]]
+    data_ptr: ClassVar[Callable[..., Any]]
+    det: ClassVar[Callable[..., Any]]
+    digamma: ClassVar[Callable[..., Any]]
+    double: ClassVar[Callable[..., Any]]
+    erfinv: ClassVar[Callable[..., Any]]
+    inverse: ClassVar[Callable[..., Any]]
+    istft: ClassVar[Callable[..., Any]]
+    logdet: ClassVar[Callable[..., Any]]
+    long: ClassVar[Callable[..., Any]]
+    map_: ClassVar[Callable[..., Any]]
+    masked_scatter: ClassVar[Callable[..., Any]]
+    pinverse: ClassVar[Callable[..., Any]]
+    qr: ClassVar[Callable[..., Any]]
+    register_post_accumulate_grad_hook: ClassVar[Callable[..., Any]]
+    resize_: ClassVar[Callable[..., Any]]
+    set_: ClassVar[Callable[..., Any]]
+    share_memory_: ClassVar[Callable[..., Any]]
+    short: ClassVar[Callable[..., Any]]
+    slogdet: ClassVar[Callable[..., Any]]
+    stft: ClassVar[Callable[..., Any]]
+    storage: ClassVar[Callable[..., Any]]
+    svd: ClassVar[Callable[..., Any]]
+    to_sparse: ClassVar[Callable[..., Any]]
+    untyped_storage: ClassVar[Callable[..., Any]]
 
 
 def attach() -> None:
@@ -425,7 +456,5 @@ def attach() -> None:
     for name, value in plain.items():
         setattr(Tensor, name, value)
 
-
-Shape = Tuple[int, ...]
 
 __all__ = ["TorchMethods", "attach"]

@@ -4,8 +4,8 @@ Names that netcl has are netcl's. A name that is missing raises ``AttributeError
 ``import torch.nn.functional as F`` of other files give these modules.
 """
 
-from ._device import cuda, device, get_default_device, is_available
+from ._device import cuda, device, get_default_device
 from ._names import __getattr__ as __getattr__
 from ._names import install, names
 
-__all__ = ["cuda", "device", "get_default_device", "install", "is_available", "names"]
+__all__ = ["cuda", "device", "get_default_device", "install", "names"]

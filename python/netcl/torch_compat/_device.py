@@ -26,15 +26,13 @@ def get_default_device() -> Device:
     return default_device()
 
 
-def is_available() -> bool:
-    """Returns False: PyTorch's CUDA is not used."""
-    return False
-
-
 class _Cuda(ModuleType):
     """``torch.cuda`` of a machine without CUDA."""
 
-    is_available = staticmethod(is_available)
+    @staticmethod
+    def is_available() -> bool:
+        """Returns False: PyTorch's CUDA is not used."""
+        return False
 
     @staticmethod
     def device_count() -> int:
@@ -80,4 +78,4 @@ class _Cuda(ModuleType):
 
 cuda: Any = _Cuda("netcl.torch_compat.cuda")
 
-__all__ = ["cuda", "device", "get_default_device", "is_available"]
+__all__ = ["cuda", "device", "get_default_device"]
