@@ -74,7 +74,7 @@ class GradScaler:
             raise RuntimeError(f"unscale_: called after {self._stages[id(optimizer)]} in this step; call update() first")
         grads: List[Tensor] = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not grads:
-            raise RuntimeError("unscale_: the optimizer has no gradients")
+            raise RuntimeError("unscale_: no parameter of the optimizer has a gradient")
         with no_grad():
             for g in grads:
                 g *= 1.0 / self._scale

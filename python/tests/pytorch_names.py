@@ -130,7 +130,7 @@ import netcl.torch_compat.nn.functional as F    # instead of: import torch.nn.fu
 
 `netcl.torch_compat.install()` makes `import torch` of all later imports give these modules. The functions and methods are also in `netcl`.
 
-Everywhere, integers are int32, floats are float32, float16 or bfloat16, and a backward is not recorded: there are no second derivatives.
+Everywhere, integers are int32, floats are float32, float16 or bfloat16, and a backward is not recorded, so second derivatives are refused.
 
 | area | names | same | different | refused | missing |
 | --- | --- | --- | --- | --- | --- |

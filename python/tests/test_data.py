@@ -95,6 +95,9 @@ def test_the_order_comes_from_the_seed_or_the_generator():
     for one, other in zip(loaders(), loaders()):
         passes = order(one), order(one)
         assert passes == (order(other), order(other)) and passes[0] != passes[1] and sorted(passes[0]) == list(range(10))
+    generator = nc.Generator().manual_seed(4)
+    assert isinstance(generator, nc.Generator) and generator.initial_seed() == 4
+    assert order(data.DataLoader(Squares(), 3, shuffle=True, generator=generator)) == order(loaders()[1])
     nc.manual_seed(1)
     first = order(data.DataLoader(Squares(), 3, shuffle=True))
     nc.manual_seed(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, ClassVar
 
-from .._netcl import Tensor
+from .._netcl import Generator, Tensor
 from . import _attributes, _index, _join, _linear, _mutate, _pointwise, _random, _reduce, _shape
 
 
@@ -434,8 +434,19 @@ class TorchMethods:
     untyped_storage: ClassVar[Callable[..., Any]]
 
 
+_restart: Callable[..., Any] = Generator.manual_seed
+
+
+def manual_seed(self: Generator, seed: int) -> Generator:
+    """Restarts the stream with ``seed``, and returns it."""
+    _restart(self, seed)
+    return self
+
+
 def attach() -> None:
     """Adds the methods and properties to the class of tensors."""
+    Generator.manual_seed = manual_seed  # type: ignore[method-assign, unused-ignore]
+    Generator.initial_seed = lambda self: self.seed  # type: ignore[method-assign]
     own = {name: value for name, value in vars(TorchMethods).items() if callable(value) and (not name.startswith("__") or name == "__format__")}
     for name, value in {**own, **_mutate.functions()}.items():
         setattr(Tensor, name, value)
