@@ -23,7 +23,8 @@ def manual_seed(seed: int) -> Generator:
     return default_generator
 
 
-def _shape(sizes: Tuple[Any, ...]) -> Tuple[int, ...]:
+def _shape(sizes: Tuple[Any, ...], size: Any = None) -> Tuple[int, ...]:
+    sizes = (size,) if size is not None and not sizes else sizes
     if len(sizes) == 1 and not isinstance(sizes[0], int):
         return tuple(sizes[0])
     return tuple(sizes)
@@ -90,65 +91,89 @@ def from_dlpack(data: Any) -> Tensor:
     return from_numpy(np.from_dlpack(data))
 
 
-def full(shape: Shape, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Creates a tensor with ``value`` in every element."""
+def full(
+    shape: Optional[Shape] = None, value: Optional[float] = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, *, size: Optional[Shape] = None, fill_value: Optional[float] = None
+) -> Tensor:
+    """Creates a tensor with ``value`` in every element. ``size`` and ``fill_value`` are PyTorch's names of the arguments."""
+    shape, value = (size if shape is None else shape), (fill_value if value is None else value)
+    if shape is None or value is None:
+        raise TypeError("full: expected a shape and a value, such as full((2, 3), 1.5)")
     if dtype is None:
         dtype = bool_ if isinstance(value, bool) else int32 if isinstance(value, int) else float32
     return _leaf(_full(shape, value, dtype, device), requires_grad)
 
 
-def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def zeros(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates a tensor of zeros."""
-    return _leaf(_full(_shape(shape), 0.0, dtype, device), requires_grad)
+    return _leaf(_full(_shape(shape, size), 0.0, dtype, device), requires_grad)
 
 
-def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def ones(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates a tensor of ones."""
-    return _leaf(_full(_shape(shape), 1.0, dtype, device), requires_grad)
+    return _leaf(_full(_shape(shape, size), 1.0, dtype, device), requires_grad)
 
 
-def empty(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def empty(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates a tensor whose elements will be written later. They are zeros, so that runs are reproducible."""
-    return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    return zeros(*_shape(shape, size), dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def _like(x: Tensor, dtype: Any, device: Any) -> Tuple[Any, Any]:
     return (x.dtype if dtype is None else dtype, x.device if device is None else device)
 
 
-def zeros_like(x: Tensor, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: Tensor, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates zeros with the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
-    return _full(x.shape, 0.0, dtype, device)
+    return _leaf(_full(x.shape, 0.0, dtype, device), requires_grad)
 
 
-def ones_like(x: Tensor, dtype: Any = None, device: Any = None) -> Tensor:
+def ones_like(x: Tensor, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates ones with the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
-    return _full(x.shape, 1.0, dtype, device)
+    return _leaf(_full(x.shape, 1.0, dtype, device), requires_grad)
 
 
-def full_like(x: Tensor, value: float, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(x: Tensor, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates a tensor with ``value`` in every element, and the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
-    return _full(x.shape, value, dtype, device)
+    return _leaf(_full(x.shape, value, dtype, device), requires_grad)
 
 
-def arange(start: float, stop: Optional[float] = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
-    """Creates the numbers from ``start`` to ``stop`` (exclusive). Integers give int32."""
+def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtype: Any = None, device: Any = None, *, end: Optional[float] = None, requires_grad: bool = False) -> Tensor:
+    """Creates the numbers from ``start`` to ``stop`` (exclusive). Integers give int32. ``end`` is PyTorch's name of ``stop``."""
+    import numpy as np
+
+    stop = end if stop is None else stop
     if stop is None:
         start, stop = 0, start
     if step == 0:
         raise ValueError("arange: the step must not be 0")
+    if (stop - start) * step < 0:
+        raise ValueError(f"arange: the step {step} leads away from {stop}")
     count = max(0, math.ceil((stop - start) / step))
-    values = [start + i * step for i in range(count)]
     integers = all(isinstance(v, int) for v in (start, stop, step))
     stored = (int32 if integers else float32) if dtype is None else to_dtype(dtype)
-    return from_lists(values, stored, device) if values else zeros(0, dtype=stored, device=device)
+    if not count:
+        return _leaf(zeros(0, dtype=stored, device=device), requires_grad)
+    if integers:
+        if not -(2**63) <= min(start, stop) <= max(start, stop) < 2**63:
+            raise OverflowError(f"arange: {start} to {stop} exceeds the integers")
+        values: Any = np.arange(count, dtype=np.int64) * int(step) + int(start)
+    else:
+        values = start + np.arange(count, dtype=np.float64) * step
+    if stored.name == "uint32":
+        return from_numpy(values.astype(np.uint32), None, device) if values.min() >= 0 and values.max() < 2**32 else from_numpy(values, stored, device)
+    return _leaf(from_numpy(values, stored, device), requires_grad)
 
 
-def linspace(start: float, stop: float, count: int, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Tensor:
-    """Creates ``count`` evenly spaced numbers from ``start`` to ``stop``."""
+def linspace(
+    start: float, stop: Optional[float] = None, count: Optional[int] = None, dtype: Any = None, device: Any = None, endpoint: bool = True, *, end: Optional[float] = None, steps: Optional[int] = None
+) -> Tensor:
+    """Creates ``count`` evenly spaced numbers from ``start`` to ``stop``. ``end`` and ``steps`` are PyTorch's names."""
+    stop, count = (end if stop is None else stop), (steps if count is None else count)
+    if stop is None or count is None:
+        raise TypeError("linspace: expected linspace(start, end, steps)")
     parts = count - 1 if endpoint else count
     values = [start + (stop - start) * i / parts if parts else start for i in range(count)]
     if endpoint and count > 1:
@@ -165,20 +190,29 @@ def eye(rows: int, columns: Optional[int] = None, k: int = 0, dtype: Any = None,
     return from_lists([[float(c == r + k) for c in range(columns)] for r in range(rows)], stored, device)
 
 
-def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:
+def rand(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:
     """Draws uniform numbers in [0, 1)."""
-    made = (generator or default_generator).uniform(_shape(shape), 0.0, 1.0, dtype, device)
+    made = (generator or default_generator).uniform(_shape(shape, size), 0.0, 1.0, dtype, device)
     return _leaf(made, requires_grad)
 
 
-def randn(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:
+def randn(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:
     """Draws normally distributed numbers with mean 0 and standard deviation 1."""
-    made = (generator or default_generator).normal(_shape(shape), 0.0, 1.0, dtype, device)
+    made = (generator or default_generator).normal(_shape(shape, size), 0.0, 1.0, dtype, device)
     return _leaf(made, requires_grad)
 
 
-def randint(low: int, high: int, shape: Shape, dtype: Any = None, device: Any = None, generator: Optional[Generator] = None) -> Tensor:
-    """Draws uniformly distributed integers from ``low`` (inclusive) to ``high`` (exclusive)."""
+def randint(
+    low: int = 0, high: Any = None, shape: Optional[Shape] = None, dtype: Any = None, device: Any = None, generator: Optional[Generator] = None, *, size: Optional[Shape] = None
+) -> Tensor:
+    """Draws uniformly distributed integers (int32) from ``low`` (inclusive) to ``high`` (exclusive), or below the first number: ``randint(5, (2, 3))``."""
+    shape = size if shape is None else shape
+    if shape is None and high is not None and not isinstance(high, int):
+        high, shape = None, high
+    if high is None:
+        low, high = 0, low
+    if shape is None:
+        raise TypeError("randint: expected randint(low, high, size)")
     if high <= low:
         raise ValueError(f"randint: the range from {low} to {high} is empty")
     stored = int32 if dtype is None else to_dtype(dtype)

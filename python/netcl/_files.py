@@ -1,4 +1,4 @@
-"""Tensors in files: safetensors, and NumPy's ``.npz``. Pickles are neither written nor read."""
+"""Tensors in files: safetensors, NumPy's ``.npz``, and the weights in PyTorch's files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ from typing import Any, Dict, List, Mapping, Tuple, Union
 from ._dtype import DTYPES
 from ._host import from_numpy
 from ._netcl import Tensor, from_bytes, read_safetensors, write_safetensors
-from .errors import FormatError, IoError
+from ._pt import is_pt, read_pt, write_pt
+from .errors import FormatError, IoError, UnsupportedError
 
 Path = Union[str, "os.PathLike[str]"]
 NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "BOOL": "bool"}
 CODES = {dtype: name for name, dtype in NAMES.items()}
 
 
-def save(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Writes tensors by name, such as a module's ``state_dict``, to a safetensors file, or to ``.npz`` if the path ends so. The file is written
-    atomically.
+ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+"""Endings of PyTorch's files."""
+
+
+def save(tensors: Any, path: Any) -> None:
+    """Writes tensors by name, such as a module's ``state_dict``, to a safetensors file, or to ``.npz`` if the path ends so. A path that ends in
+    ``.pt``, ``.pth``, ``.bin``, ``.ckpt`` or ``.tar``, and a file that is open for writing, get PyTorch's format, which may also have numbers, text
+    and nested lists and dictionaries. A path is written atomically.
     """
+    if hasattr(path, "write") or os.fspath(path).endswith(ENDINGS):
+        write_pt(tensors, path)
+        return
     path = os.fspath(path)
+    if not isinstance(tensors, Mapping):
+        raise FormatError(f"save: got {type(tensors).__name__}, expected tensors by name; give the path the ending .pt for other contents")
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise FormatError(f"save: {name} is {type(tensor).__name__}, expected a tensor")
@@ -48,8 +59,21 @@ def _save_npz(tensors: Mapping[str, Tensor], path: str) -> None:
         raise IoError(f"cannot write {path}: {e}") from e
 
 
-def load(path: Path, device: Any = None) -> Dict[str, Tensor]:
-    """Reads the tensors of a safetensors or ``.npz`` file by name. int64 becomes int32, and float64 becomes float32."""
+def load(path: Any, device: Any = None, *, map_location: Any = None, weights_only: bool = True) -> Any:
+    """Reads the tensors of a safetensors or ``.npz`` file by name, or a file of ``torch.save``, of which only tensors, numbers, text and containers are
+    read. int64 becomes int32, and float64 becomes float32. ``map_location`` is PyTorch's name of ``device``.
+    """
+    if not weights_only:
+        raise UnsupportedError("load: weights_only=False would run code of the file; save model.state_dict() and leave weights_only out")
+    if callable(map_location) or isinstance(map_location, dict):
+        raise UnsupportedError("load: map_location must be a device; load the file and move the tensors with .to(device)")
+    # PyTorch's "cpu" says that the file's devices do not matter.
+    device = device if device is not None else None if str(map_location) == "cpu" else map_location
+    if hasattr(path, "read") or os.fspath(path).endswith(ENDINGS) or (os.path.isfile(path) and is_pt(path)):
+        try:
+            return read_pt(path, device)
+        except OSError as e:
+            raise IoError(f"cannot read {path}: {e}") from e
     path = os.fspath(path)
     if path.endswith(".npz"):
         return _load_npz(path, device)

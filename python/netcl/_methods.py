@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from . import _host, _inplace, _pool, ops
+from . import _host, _inplace, _pool, _text, ops
 from ._dtype import DTYPES, DType, bool_, float16, float32, int32
 from ._netcl import Device, Op, Tensor, evaluate, fold_axes, is_recording
 from ._netcl import full as _full
@@ -122,6 +122,8 @@ def expand(self: Tensor, *shape: Any) -> Tensor:
     """Repeats the tensor along axes of size 1 and new leading axes, without a copy. -1 keeps a size."""
     sizes = _ints(shape)
     new = len(sizes) - self.ndim
+    if -1 in sizes[: max(new, 0)]:
+        raise ShapeError(f"expand: the size -1 keeps a size, but the new axes of {sizes} do not have one")
     return ops.expand(self, tuple(self.shape[i - new] if n == -1 else n for i, n in enumerate(sizes)))
 
 
@@ -392,7 +394,7 @@ def attach() -> None:
         "__float__": lambda self: float(self.item()), "__int__": lambda self: int(self.item()),
         "__complex__": lambda self: complex(self.item()), "__index__": index_, "__array_namespace__": namespace,
         "to_device": lambda self, device, stream=None: self._to(device),
-        "__array_ufunc__": None, "__reduce__": _host.reduce, "__repr__": _host.represent, "__str__": _host.represent,
+        "__array_ufunc__": None, "__reduce__": _host.reduce, "__repr__": _text.represent, "__str__": _text.represent, "_repr_html_": _text.html,
         "__deepcopy__": lambda self, memo: self.detach().clone().requires_grad_(self.requires_grad),
     }  # fmt: skip
     for name, method in own.items():

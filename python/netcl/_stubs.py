@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, List
 
 from ._netcl import Op, ops
+from ._torch.methods import TorchMethods
 
 BEGIN = "    # Made by `python -m netcl._stubs` from the registry of operations."
 END = "    # End of what is made."
@@ -68,6 +69,7 @@ def functions() -> str:
 def methods(written: str) -> str:
     """Generates operations as methods, except those that are written by hand."""
     own = {line.split("def ", 1)[1].split("(", 1)[0] for line in written.splitlines() if line.startswith("    def ")}
+    own |= set(vars(TorchMethods)) | set(TorchMethods.__annotations__)
     names = [n for n in ops() if Op(n).inputs[0][1] == "one" and n not in own]
     return "".join(_documented(signature(name, True), name, "    ") for name in names)
 
@@ -79,7 +81,7 @@ def _files() -> "dict[Path, str]":
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     # Only names of the class itself count: other classes may have methods of these names.
-    own = before.rpartition("\nclass Tensor:")[2]
+    own = before.rpartition("\nclass Tensor(TorchMethods):")[2]
     made = f"{before}{BEGIN}\n{methods(own)}{END}{after}"
     return {folder / "ops.pyi": functions(), native: made}
 

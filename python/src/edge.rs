@@ -178,7 +178,7 @@ fn next<T>(receiver: &Receiver<Result<T>>) -> Option<Result<T>> {
 
 /// Sets whether operations of this thread are recorded. Returns the previous setting.
 #[pyfunction]
-fn set_recording(on: bool) -> bool {
+pub fn set_recording(on: bool) -> bool {
     RECORDING.replace(on)
 }
 

@@ -3,6 +3,7 @@
 
 use crate::convert::Sizes;
 use crate::edge::run;
+use crate::observation;
 use crate::tensor::{Given, PyTensor};
 use crate::views::{gather, shaped, stepped};
 use netcl::prelude::{DType, Error, Result, Tensor};
@@ -252,6 +253,19 @@ fn masked_rows(x: &Tensor, axis: usize, mask: &[usize], set: &[i64]) -> Result<T
     gather(&x.reshape(dims)?, axis, &Tensor::from_u32(x.device(), [numbers.len()], &numbers)?)
 }
 
+/// Returns the same elements in another shape: a view, if the strides allow one, so that a write to it changes `x`. A graph of operations has
+/// only reshape.
+fn arranged(x: &Tensor, dims: Vec<usize>) -> Result<Tensor> {
+    if !x.is_contiguous()
+        && x.count() > 0
+        && !observation::is_on()
+        && let Some(view) = shaped(x, dims.clone())?
+    {
+        return Ok(view);
+    }
+    x.reshape(dims)
+}
+
 /// Computes `x[index]`.
 fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     let parts = read_masks(parts)?;
@@ -272,11 +286,17 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
         }
         open = rest;
         match part {
-            Part::New => (y, axis) = (y.unsqueeze(axis)?, axis + 1),
+            Part::New => {
+                let mut dims = y.dims().to_vec();
+                dims.insert(axis, 1);
+                (y, axis) = (arranged(&y, dims)?, axis + 1);
+            }
             Part::Rest => axis += rank - used,
             Part::At(at) => {
                 let place = place(*at, &y, axis)?;
-                y = y.slice(axis.cast_signed(), place..place + 1)?.squeeze(axis.cast_signed())?;
+                let mut dims = y.dims().to_vec();
+                dims.remove(axis);
+                y = arranged(&y.slice(axis.cast_signed(), place..place + 1)?, dims)?;
             }
             Part::Range(given) => {
                 y = stepped(&y, axis, range(*given, y.dims()[axis])?)?;

@@ -19,9 +19,14 @@ pub fn take() -> Option<Observation> {
     OBSERVATION.take()
 }
 
+/// Returns whether this thread's operations are observed.
+pub fn is_on() -> bool {
+    OBSERVATION.with_borrow(Option::is_some)
+}
+
 /// Returns an error if this thread's operations are observed: a graph cannot contain a number that depends on its inputs.
 pub fn refuse_read() -> Result<()> {
-    match OBSERVATION.with_borrow(Option::is_some) {
+    match is_on() {
         false => Ok(()),
         true => Err(Error::unsupported(
             "a result is read on the host within a graph: a graph of operations cannot contain this; read it after the block",

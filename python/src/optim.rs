@@ -41,6 +41,18 @@ impl PyUpdate {
     fn clip_grad_norm(&mut self, max_norm: f64) {
         self.0.clip_grad_norm(max_norm);
     }
+    /// Changes hyperparameters, and pairs of weight decay and learning rate factor of all parameters. State is kept.
+    fn reconfigure(
+        &mut self,
+        py: Python<'_>,
+        hyper: BTreeMap<String, f64>,
+        factors: Vec<(f64, f64)>,
+    ) -> PyResult<()> {
+        let hyper: Vec<(&str, f64)> = hyper.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let rule = by_name(self.0.rule().kind().name, &hyper).map_err(|e| raised(py, &e))?;
+        let optimizer = &mut self.0;
+        run(py, move || optimizer.reconfigure(rule, &factors))
+    }
     /// Runs one step. Every parameter must have a gradient.
     fn step(&mut self, py: Python<'_>, lr: f64) -> PyResult<()> {
         let optimizer = &mut self.0;

@@ -83,6 +83,7 @@ macro_rules! files {
 files!(
     test_compat_ocl_llm,
     test_compat_plan,
+    test_data,
     test_decoder,
     test_docs,
     test_fuse,
@@ -107,13 +108,19 @@ files!(
     test_seed_002,
     test_seed_004,
     test_tensor,
+    test_torch_autograd,
+    test_torch_compat,
     test_torch_functional,
     test_torch_inplace,
     test_torch_meaning,
     test_torch_modules,
+    test_torch_names,
     test_torch_nn,
     test_torch_optim,
+    test_torch_page,
     test_torch_programs,
+    test_torch_schedulers,
+    test_torch_shapes,
     test_trainer,
 );
 

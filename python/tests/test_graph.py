@@ -31,11 +31,18 @@ def train(compiled, steps=6, rule=optim.AdamW):
     return losses, [p.tolist() for p in model.parameters()], optimizer.state_dict()
 
 
+def plain(state):
+    """Returns a state with lists instead of tensors."""
+    if isinstance(state, dict):
+        return {key: plain(value) for key, value in state.items()}
+    return state.tolist() if isinstance(state, nc.Tensor) else state
+
+
 @pytest.mark.parametrize("rule", [optim.AdamW, optim.SGD])
 def test_a_compiled_training_step_has_the_bits_of_one_that_is_not(rule):
     eager, compiled = train(False, rule=rule), train(True, rule=rule)
     assert eager[0] == compiled[0] and eager[1] == compiled[1]
-    assert eager[2] == compiled[2]
+    assert plain(eager[2]) == plain(compiled[2])
 
 
 def test_a_graph_for_each_form():

@@ -109,7 +109,7 @@ def test_a_group_may_be_one_tensor_and_a_default_rate_may_be_zero():
     pair.agree()
 
 
-@pytest.mark.parametrize("key", ["learning_rate", "beta", "momentun", "maximize", "decay"])
+@pytest.mark.parametrize("key", ["learning_rate", "beta", "momentun", "maximise", "decay"])
 def test_an_unknown_key_of_a_group_is_an_error_that_lists_the_keys(key):
     for make in (optim.SGD, optim.AdamW):
         with pytest.raises(ValueError, match=f"{key}.*lr"):

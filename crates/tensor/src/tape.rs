@@ -20,6 +20,7 @@ mod accumulate;
 mod collect;
 mod deferred;
 mod gradient_sink;
+mod hooks;
 mod recompute;
 mod rollback;
 #[cfg(test)]
@@ -31,8 +32,11 @@ pub(crate) use collect::keep;
 pub use deferred::Term;
 pub(crate) use deferred::{DeferredNode, Scope, defer, eagerly, in_scope, settle};
 pub use gradient_sink::{GradientSink, with_gradient_sink};
+pub(crate) use hooks::Hooks;
+use hooks::Wanted;
+pub use hooks::{Hook, gradients};
 pub(crate) use recompute::gradients_of;
-pub use recompute::{checkpoint, checkpoint_all};
+pub use recompute::{checkpoint, checkpoint_all, recording};
 pub use rollback::Rollback;
 
 thread_local! {
@@ -208,6 +212,7 @@ fn made_by(node: &Arc<TapeNode>, slot: usize, y: &Tensor) -> Tensor {
         again: None,
         given_up: false,
         frozen: AtomicBool::new(false),
+        hooks: Hooks::default(),
     };
     Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
 }
@@ -310,6 +315,7 @@ impl Tensor {
             again: None,
             given_up: false,
             frozen: AtomicBool::new(frozen),
+            hooks: Hooks::default(),
         };
         Self::from_parts(self.storage().clone(), self.layout().clone(), self.dtype(), Some(autograd))
     }
@@ -362,14 +368,14 @@ impl Tensor {
             ));
         }
         settle()?;
-        eagerly(|| no_grad(|| walk(&[(self, dy)])))
+        eagerly(|| no_grad(|| walk(&[(self, dy)], &mut Wanted::default())))
     }
 }
 
 /// Like [`Tensor::backward_with`], for several tensors, which may be results of one op.
 pub(crate) fn backward_all(from: &[(&Tensor, &Tensor)]) -> Result<()> {
     settle()?;
-    eagerly(|| no_grad(|| walk(from)))
+    eagerly(|| no_grad(|| walk(from, &mut Wanted::default())))
 }
 
 /// Pending gradients: by node and result, each with its tensor.
@@ -380,11 +386,11 @@ struct Waiting {
     shared: Shared,
 }
 
-fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
+fn walk(from: &[(&Tensor, &Tensor)], wanted: &mut Wanted) -> Result<()> {
     let mut waiting = Waiting::default();
     from.iter().try_for_each(|(tensor, dy)| waiting.arrive(tensor, (*dy).clone()))?;
     while let Some((number, node)) = waiting.open.pop_last() {
-        let dys = waiting.taken(number, node.done()?.results.len())?;
+        let dys = waiting.taken(number, node.done()?.results.len(), wanted)?;
         let body = node.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         let body = body.ok_or_else(|| {
             Error::unsupported(format!(
@@ -458,12 +464,16 @@ fn within<R>(node: &TapeNode, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
 
 impl Waiting {
     /// Removes and returns the gradients of a node's results.
-    fn taken(&mut self, number: u64, results: usize) -> Result<Vec<Option<Tensor>>> {
-        let take = |slot: usize| match self.grads.remove(&(number, slot)) {
-            Some((owner, dy)) => keep(&owner, dy).map(Some),
+    fn taken(&mut self, number: u64, results: usize, wanted: &mut Wanted) -> Result<Vec<Option<Tensor>>> {
+        let mut take = |slot: usize| match self.grads.remove(&(number, slot)) {
+            Some((owner, dy)) => {
+                let dy = owner.hooked(dy)?;
+                wanted.see((number, slot), &dy)?;
+                keep(&owner, dy).map(Some)
+            }
             None => Ok(None),
         };
-        (0..results).map(take).collect()
+        (0..results).map(&mut take).collect()
     }
 
     /// Processes a gradient of `tensor`: leaves collect it, others wait until the backward reaches them.

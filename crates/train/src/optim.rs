@@ -211,6 +211,13 @@ impl Optimizer {
     pub fn count(&self) {
         self.update.count();
     }
+    /// Changes hyperparameters, and weight decay and learning rate factor of each parameter, in their order; see [`Update::reconfigure`].
+    ///
+    /// # Errors
+    /// Errors of [`Update::reconfigure`].
+    pub fn reconfigure(&mut self, rule: Arc<dyn Rule>, factors: &[(f64, f64)]) -> Result<()> {
+        self.update.reconfigure(rule, factors)
+    }
     /// Returns the rule by which parameters are updated.
     pub fn rule(&self) -> &dyn Rule {
         self.update.rule()

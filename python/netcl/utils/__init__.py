@@ -1,5 +1,8 @@
 """Utilities for training."""
 
-from . import progress
+from .. import data
+from ..optim._clip import clip_grad_norm_, clip_grad_value_, get_total_norm
+from . import checkpoint, progress
+from .vectors import parameters_to_vector, vector_to_parameters
 
-__all__ = ["progress"]
+__all__ = ["checkpoint", "clip_grad_norm_", "clip_grad_value_", "data", "get_total_norm", "parameters_to_vector", "progress", "vector_to_parameters"]

@@ -47,7 +47,8 @@ impl Shared {
             Some(at) => self.0.swap_remove(at).1.add(&grad)?,
             None => grad,
         };
-        if is_own(&grad) || leaf.grad().is_some() {
+        // Hooks of a leaf get the sum of all contributions.
+        if !leaf.is_hooked() && (is_own(&grad) || leaf.grad().is_some()) {
             return keep(leaf, grad).map(drop);
         }
         self.0.push((leaf.clone(), grad));
@@ -55,7 +56,10 @@ impl Shared {
     }
     /// Completes the backward.
     pub fn settle(self) -> Result<()> {
-        self.0.into_iter().try_for_each(|(leaf, grad)| keep(&leaf, grad).map(drop))
+        self.0.into_iter().try_for_each(|(leaf, grad)| {
+            let grad = leaf.hooked(grad)?;
+            keep(&leaf, grad).map(drop)
+        })
     }
 }
 
@@ -80,6 +84,6 @@ pub(crate) fn keep(tensor: &Tensor, grad: Tensor) -> Result<Tensor> {
 }
 
 /// Returns whether a gradient is the only owner of its memory and contiguous.
-fn is_own(grad: &Tensor) -> bool {
+pub(super) fn is_own(grad: &Tensor) -> bool {
     grad.is_contiguous() && Arc::strong_count(&grad.0) == 1 && grad.0.buffer.is_unshared()
 }

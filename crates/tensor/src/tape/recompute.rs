@@ -10,6 +10,12 @@ use crate::{Result, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Runs `f` with recording on this thread, also within a backward: for functions that compute a part of the forward again.
+pub fn recording<R>(f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(&RECORDING, RECORDING.replace(true));
+    f()
+}
+
 /// Computes `f(x)`, but keeps only x on the tape. The backward runs `f` again, with recording, and then its backward.
 ///
 /// Parameters that `f` uses collect their gradients as usual. Random numbers must be the same in both runs.
@@ -88,6 +94,7 @@ impl Tensor {
             again,
             given_up,
             frozen: AtomicBool::new(a.frozen.load(Ordering::Relaxed)),
+            hooks: a.hooks.clone(),
         });
         Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
     }

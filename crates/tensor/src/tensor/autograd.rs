@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use super::saved::{SavedVersions, ShapeAndType};
+use crate::tape::Hooks;
 use crate::{Error, Result};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,6 +24,8 @@ pub(crate) struct Autograd {
     pub given_up: bool,
     /// Whether it only has a name and does not collect a gradient. A leaf can change this.
     pub frozen: AtomicBool,
+    /// Functions that a backward calls with its gradient.
+    pub hooks: Hooks,
 }
 
 /// Op on the tape.

@@ -140,7 +140,7 @@ class OclTensor(Tensor, metaclass=Switch):
     def _enable_grad(self) -> bool:
         return is_recording()
 
-    @property
+    @property  # type: ignore[override, unused-ignore]
     def data(self) -> GPUBuffer:
         """The tensor's memory as a buffer."""
         buffer: Optional[GPUBuffer] = self.__dict__.get("_data")
@@ -180,7 +180,7 @@ class OclTensor(Tensor, metaclass=Switch):
         made: OclTensor = Tensor.detach(self)  # type: ignore[assignment]
         return self._sharing(made)
 
-    def clone(self) -> "OclTensor":
+    def clone(self) -> "OclTensor":  # type: ignore[override, unused-ignore]
         """Returns an independent tensor with a copy of the elements and of the gradient. No gradient flows from it to this tensor."""
         with _no_grad():
             out: OclTensor = Tensor.clone(self)  # type: ignore[assignment]
@@ -287,7 +287,7 @@ class OclTensor(Tensor, metaclass=Switch):
             # A program may have freed the gradient's memory.
             self.grad = _zeros_like(self.detach())
 
-    def backward(self, gradient: Any = None, *, grad: Any = None) -> None:
+    def backward(self, gradient: Any = None, *, grad: Any = None) -> None:  # type: ignore[override, unused-ignore]
         """Adds the gradients of this tensor to all leaves that it depends on, and to the results between them that still exist. ``gradient``, or
         ``grad``: the gradient of this tensor, a tensor or an array [default: 1, for a tensor with one element].
         """
@@ -306,7 +306,7 @@ class OclTensor(Tensor, metaclass=Switch):
 
     # Operations with contexts.
 
-    def matmul(self, other: Any) -> "OclTensor":
+    def matmul(self, other: Any) -> "OclTensor":  # type: ignore[override, unused-ignore]
         """Multiplies (M, K) (K, N), (B, M, K) (K, N) or (B, M, K) (B, K, N)."""
         other = _operand(other)
         product: Callable[[], Any] = lambda: Tensor.__matmul__(self, other)
@@ -319,7 +319,7 @@ class OclTensor(Tensor, metaclass=Switch):
             return recorded(product, contexts.MatMulBatchedBackwardContext, self, other)  # type: ignore[no-any-return]
         return product()  # type: ignore[no-any-return]
 
-    def add(self, other: Any) -> "OclTensor":
+    def add(self, other: Any) -> "OclTensor":  # type: ignore[override, unused-ignore]
         """Adds a tensor, which may be broadcast, or a number."""
         other = _operand(other)
         total: Callable[[], Any] = lambda: Tensor.__add__(self, other)
@@ -350,7 +350,7 @@ class OclTensor(Tensor, metaclass=Switch):
         """Computes ``x · Φ(x)``."""
         return recorded(lambda: ops.gelu(self), contexts.GeluBackwardContext, self)  # type: ignore[no-any-return]
 
-    def softmax(self, dim: int = -1) -> "OclTensor":
+    def softmax(self, dim: int = -1) -> "OclTensor":  # type: ignore[override, unused-ignore]
         """Computes the softmax over an axis."""
         return recorded(lambda: ops.softmax(self, dim), contexts.SoftmaxBackwardContext, self, dim=dim, of_result=True)  # type: ignore[no-any-return]
 

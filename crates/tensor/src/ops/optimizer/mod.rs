@@ -79,6 +79,33 @@ impl Update {
         Ok(Self { rule, entries, arenas, control, max_norm: None, plan: None, squares: None, follows: true })
     }
 
+    /// Changes hyperparameters, and weight decay and learning rate factor of each entry, in their order. State is kept.
+    ///
+    /// # Errors
+    /// `Format` for an invalid hyperparameter, for a rule of another kind or with other state, and for another number of entries. Nothing
+    /// has changed in this case.
+    pub fn reconfigure(&mut self, rule: Arc<dyn Rule>, factors: &[(f64, f64)]) -> Result<()> {
+        rule.kind().check(&rule.values())?;
+        if rule.kind().name != self.rule.kind().name || rule.state() != self.rule.state() {
+            return Err(Error::format("optimizer: the new rule keeps other state"));
+        }
+        if factors.len() != self.entries.len() {
+            return Err(Error::format(format!(
+                "optimizer: got factors of {} parameters, expected {}",
+                factors.len(),
+                self.entries.len()
+            )));
+        }
+        for (entry, (weight_decay, lr_scale)) in self.entries.iter_mut().zip(factors) {
+            if (entry.weight_decay, entry.lr_scale) != (*weight_decay, *lr_scale) {
+                (entry.weight_decay, entry.lr_scale) = (*weight_decay, *lr_scale);
+                self.plan = None;
+            }
+        }
+        self.rule = rule;
+        Ok(())
+    }
+
     /// Returns the rule.
     pub fn rule(&self) -> &dyn Rule {
         &*self.rule
