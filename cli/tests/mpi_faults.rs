@@ -67,8 +67,7 @@ fn kills(launcher: &str, moments: u64) {
             wait_until("no step", || {
                 let steps =
                     std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
-                steps >= after && out.join("config.toml").exists()
-                    || running.0.try_wait().unwrap().is_some()
+                steps >= after && out.join("config.toml").exists() || running.0.try_wait().unwrap().is_some()
             });
             std::thread::sleep(Duration::from_micros(draw.below(20_000) as u64));
             let all = ranks_below(running.0.id());
