@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{device, folder, netcl, netcl_as_users_run_it, texts, tiny_run, write_text};
+use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -157,7 +157,7 @@ fn devices_are_listed_for_people_and_programs() {
 #[test]
 fn a_quick_doctor_runs_each_kernel_once_and_the_cache_shows_it() {
     let dir = folder("doctor");
-    let with_cache = |args: &[&str]| run(netcl_as_users_run_it().env("NETCL_CACHE_DIR", &dir).args(args));
+    let with_cache = |args: &[&str]| run(netcl().env("NETCL_CACHE_DIR", &dir).args(args));
     let (code, out, err) = with_cache(&["doctor", "--quick", "--device", &device()]);
     assert_eq!(code, 0, "{out}{err}");
     assert!(

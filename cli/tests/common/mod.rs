@@ -1,32 +1,14 @@
 //! Running the program from tests.
 #![allow(dead_code)]
 
-use netcl::tensor::suite::quick_options;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-/// Returns the program, with kernels that are built quickly.
+/// Returns the program, on the test device.
 pub fn netcl() -> Command {
-    let mut command = netcl_as_users_run_it();
-    build_quickly(&mut command);
-    command
-}
-
-/// Returns the program, with kernels that are built with optimizations.
-pub fn netcl_as_users_run_it() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netcl"));
     command.env("NO_COLOR", "1");
     command
-}
-
-/// Sets the build options of kernels for tests: see [`quick_options`].
-pub fn build_quickly(command: &mut Command) {
-    static OPTIONS: OnceLock<Option<&str>> = OnceLock::new();
-    // A device that cannot be opened is the subject of the test.
-    if let Some(options) = OPTIONS.get_or_init(|| quick_options().ok().flatten()) {
-        command.env("NETCL_BUILD_OPTIONS", options);
-    }
 }
 
 /// Returns the device that tests run on.

@@ -66,30 +66,21 @@ impl OpEntry {
 }
 
 /// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. On CPUs, kernels are built without compiler optimizations. With them, PoCL takes
-/// four times as long to build a program, and tests build hundreds of programs that run for milliseconds. `netcl doctor` and tests with
-/// many steps build with optimizations, like users.
+/// four times as long to build a program, and tests build hundreds of programs that run for milliseconds. `netcl doctor`, the programs of the
+/// command line and tests with many steps build with optimizations, like users.
 pub fn test_device() -> Result<Device> {
     let mut settings = Settings::from_env();
-    if let Some(options) = quick_options()? {
-        settings.build_options = options.into();
+    let device = opened(&settings)?;
+    if !device.capabilities().is_cpu() || !settings.build_options.is_empty() {
+        return Ok(device);
     }
+    settings.build_options = "-cl-opt-disable".into();
     opened(&settings)
 }
 
 /// Opens the device for tests, with optimized kernels: for tests with many steps.
 pub fn optimized_device() -> Result<Device> {
     opened(&Settings::from_env())
-}
-
-/// Returns the build options of [`test_device`], for tests that start programs. `None` if the test device is not a CPU, or if the environment has
-/// options.
-pub fn quick_options() -> Result<Option<&'static str>> {
-    let settings = Settings::from_env();
-    if !settings.build_options.is_empty() {
-        return Ok(None);
-    }
-    let is_cpu = opened(&settings)?.capabilities().is_cpu();
-    Ok(is_cpu.then_some("-cl-opt-disable"))
 }
 
 fn opened(settings: &Settings) -> Result<Device> {
