@@ -37,7 +37,7 @@ DIFFERS = {
     "autograd.grad": "`create_graph` is refused; frees the graph always", "autograd.backward": "`create_graph` is refused; frees the graph always", "autograd.gradcheck": "the default steps and bounds are for float32",
     "utils.data.DataLoader": "workers start with `spawn`; with `fork`, samples must be arrays and numbers", "utils.data.random_split": "another order than PyTorch's", "optim.Optimizer": "`differentiable=True` is refused",
     "func.vmap": "calls the function once per slice", "func.jacrev": "one backward for each element", "func.grad": "the gradient cannot be derived again", "amp.autocast": "only with `enabled=False`; write `model.to(\"bfloat16\")`",
-    "amp.GradScaler": "scales in place of the device's own scale", "nn.utils.clip_grad_norm_": "returns a number", "linalg.norm": "matrix norms: `fro`, 1, -1 and infinity",
+    "amp.GradScaler": "scales in place of the device's own scale", "linalg.norm": "matrix norms: `fro`, 1, -1 and infinity",
 }  # fmt: skip
 """Names whose meaning differs, and how. All other names that are available have PyTorch's meaning, or refuse an argument."""
 

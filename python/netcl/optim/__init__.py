@@ -2,7 +2,7 @@
 
 from . import lr_scheduler
 from ._base import Optimizer
-from ._clip import clip_grad_norm_
+from ..nn.utils.clip import clip_grad_norm_
 from ._composed import ASGD, Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
 from ._refused import __getattr__ as __getattr__
 from ._rules import SGD, Adam, AdamW, Lion

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 from .._netcl import Tensor
 from ..autograd import enable_grad, no_grad
 from ..errors import FormatError, UnsupportedError
-from ._clip import clip_grad_norm_
+from ..nn.utils.clip import clip_grad_norm_
 
 Params = Iterable[Union[Tensor, Tuple[str, Tensor], Mapping[str, Any]]]
 

@@ -1,8 +1,7 @@
 """Utilities for training."""
 
 from .. import data
-from ..optim._clip import clip_grad_norm_, clip_grad_value_, get_total_norm
+from ..nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm, parameters_to_vector, vector_to_parameters
 from . import checkpoint, progress
-from .vectors import parameters_to_vector, vector_to_parameters
 
 __all__ = ["checkpoint", "clip_grad_norm_", "clip_grad_value_", "data", "get_total_norm", "parameters_to_vector", "progress", "vector_to_parameters"]
