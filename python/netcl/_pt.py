@@ -93,7 +93,7 @@ class _Reader(pickle.Unpickler):
         return made.requires_grad_() if requires_grad and made.dtype.is_floating_point else made
 
     def _parameter(self, data: Tensor, requires_grad: bool, *_: Any) -> Tensor:
-        from .nn.module import Parameter
+        from .nn.parameter import Parameter
 
         return Parameter(data, bool(requires_grad))
 

@@ -51,7 +51,7 @@ class Optimizer:
         """Scales the gradients down, so that their total norm is at most ``norm``. Returns the norm before. Call it between backward and step."""
         if not norm > 0:
             raise ValueError(f"clip_grad: norm is {norm}, expected a positive number")
-        return _optim.clip_grad_norm_(self.params, norm)
+        return float(_optim.clip_grad_norm_(self.params, norm).item())
 
 
 class _Fused(Optimizer):
