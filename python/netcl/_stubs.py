@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, List
@@ -72,8 +73,21 @@ def methods(written: str) -> str:
     return "".join(_documented(signature(name, True), name, "    ") for name in names)
 
 
+def reexported(source: str) -> str:
+    """Generates imports of the operations that ``netcl.functional`` does not define itself, and its list of names."""
+    own = re.findall(r"^def (\w+)\(", source, re.MULTILINE)
+    imports = "".join(f"from .ops import {name} as {name}\n" for name in sorted(set(ops()).difference(own)))
+    # Type checkers follow only a list that is written out.
+    return f"{imports}\n__all__ = {list(ops())!r}  # fmt: skip\n"
+
+
 def _files() -> "dict[Path, str]":
     folder = Path(__file__).parent
+    functional = folder / "functional.py"
+    source = functional.read_text(encoding="utf-8")
+    first, _, second = source.partition(BEGIN.strip())
+    _, _, last = second.partition(END.strip())
+    shown = f"{first}{BEGIN.strip()}\n{reexported(last)}{END.strip()}{last}"
     native = folder / "_netcl.pyi"
     text = native.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
@@ -81,7 +95,7 @@ def _files() -> "dict[Path, str]":
     # Only names of the class itself count: other classes may have methods of these names.
     own = before.rpartition("\nclass Tensor:")[2]
     made = f"{before}{BEGIN}\n{methods(own)}{END}{after}"
-    return {folder / "ops.pyi": functions(), native: made}
+    return {folder / "ops.pyi": functions(), native: made, functional: shown}
 
 
 def outdated() -> List[str]:

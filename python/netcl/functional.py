@@ -5,7 +5,7 @@ All other operations of ``netcl.ops`` are here too. An argument of PyTorch that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from . import ops
 from ._create import ones, zeros
@@ -13,14 +13,113 @@ from ._dtype import int32
 from ._netcl import Tensor
 from .autograd import no_grad
 from .errors import ShapeError, UnsupportedError
-from .ops import __all__ as __all__
 
-if TYPE_CHECKING:
+# Made by `python -m netcl._stubs` from the registry of operations.
+from .ops import abs as abs
+from .ops import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .ops import adaptive_max_pool2d as adaptive_max_pool2d
+from .ops import add as add
+from .ops import add_relu as add_relu
+from .ops import add_scalar as add_scalar
+from .ops import argmax as argmax
+from .ops import attention as attention
+from .ops import attention_qkv as attention_qkv
+from .ops import balance_loss as balance_loss
+from .ops import batch_norm_inference as batch_norm_inference
+from .ops import batch_statistics as batch_statistics
+from .ops import bce_with_logits as bce_with_logits
+from .ops import cache_append as cache_append
+from .ops import cache_gather as cache_gather
+from .ops import cast as cast
+from .ops import cat as cat
+from .ops import choose as choose
+from .ops import chunk as chunk
+from .ops import clamp as clamp
+from .ops import contiguous as contiguous
+from .ops import conv1d as conv1d
+from .ops import conv2d as conv2d
+from .ops import cos as cos
+from .ops import cumsum as cumsum
+from .ops import decode_attention as decode_attention
+from .ops import decode_embedding as decode_embedding
+from .ops import div as div
+from .ops import div_scalar as div_scalar
+from .ops import einsum as einsum
+from .ops import eq as eq
+from .ops import exp as exp
+from .ops import expand as expand
+from .ops import experts as experts
+from .ops import feed_forward as feed_forward
+from .ops import flip as flip
+from .ops import fused_linear as fused_linear
+from .ops import gated as gated
+from .ops import gather as gather
+from .ops import ge as ge
+from .ops import gelu_tanh as gelu_tanh
+from .ops import gt as gt
+from .ops import hard_swish as hard_swish
+from .ops import huber_loss as huber_loss
+from .ops import index_select as index_select
+from .ops import interpolate as interpolate
+from .ops import kl_div as kl_div
+from .ops import l1_loss as l1_loss
+from .ops import le as le
+from .ops import linear_add as linear_add
+from .ops import linear_cross_entropy as linear_cross_entropy
+from .ops import linear_residual as linear_residual
+from .ops import log as log
+from .ops import logsumexp as logsumexp
+from .ops import lt as lt
+from .ops import masked_fill as masked_fill
+from .ops import matmul as matmul
+from .ops import max as max
+from .ops import maximum as maximum
+from .ops import mean as mean
+from .ops import minimum as minimum
+from .ops import mse_loss as mse_loss
+from .ops import mul as mul
+from .ops import mul_scalar as mul_scalar
+from .ops import multinomial as multinomial
+from .ops import neg as neg
+from .ops import permute as permute
+from .ops import pow as pow
+from .ops import pow_scalar as pow_scalar
+from .ops import rdiv_scalar as rdiv_scalar
+from .ops import reshape as reshape
+from .ops import residual_layer_norm as residual_layer_norm
+from .ops import residual_rms_norm as residual_rms_norm
+from .ops import roll as roll
+from .ops import rope as rope
+from .ops import route as route
+from .ops import rsqrt as rsqrt
+from .ops import rsub_scalar as rsub_scalar
+from .ops import scatter as scatter
+from .ops import scatter_add as scatter_add
+from .ops import sigmoid as sigmoid
+from .ops import sin as sin
+from .ops import slice as slice
+from .ops import softplus as softplus
+from .ops import sort as sort
+from .ops import split as split
+from .ops import sqrt as sqrt
+from .ops import square as square
+from .ops import squeeze as squeeze
+from .ops import stack as stack
+from .ops import sub as sub
+from .ops import sub_scalar as sub_scalar
+from .ops import sum as sum
+from .ops import sum_f32 as sum_f32
+from .ops import sum_to as sum_to
+from .ops import tanh as tanh
+from .ops import topk as topk
+from .ops import transpose as transpose
+from .ops import tril as tril
+from .ops import triu as triu
+from .ops import unsqueeze as unsqueeze
+from .ops import where_cond as where_cond
 
-    def __getattr__(name: str) -> Any: ...
-
-else:
-    from .ops import *  # noqa: F403
+__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'leaky_relu', 'elu', 'softplus', 'hard_swish', 'mish', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'pow', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'sort', 'cumsum', 'gather', 'scatter', 'scatter_add', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'conv2d', 'conv1d', 'conv_transpose2d', 'max_pool2d', 'adaptive_max_pool2d', 'avg_pool2d', 'adaptive_avg_pool2d', 'batch_norm', 'batch_norm_inference', 'group_norm', 'instance_norm', 'batch_statistics', 'add_relu', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear', 'index_select', 'flip', 'roll', 'pad', 'one_hot', 'triu', 'interpolate', 'mse_loss', 'l1_loss', 'huber_loss', 'bce_with_logits', 'kl_div', 'nll_loss', 'einsum']  # fmt: skip
+# End of what is made.
 
 Sizes = Union[int, Sequence[int]]
 EPSILONS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
