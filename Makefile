@@ -28,13 +28,13 @@
 #                     valgrind and from Python if these are installed (NETCL_PYTHON names a Python that has NumPy).
 # make serve-check    Test `netcl serve` with openai, ollama, litellm, instructor and headless Chromium, which pip installs in target. CHROMIUM
 #                     names a browser [default: the one that playwright downloads], MODEL a model with a chat template.
-# make report-check   Open the page of `aethercl run --html` in a browser (pip install playwright).
+# make report-check   Open the page of `aethercl run --html` in headless Chromium. CHROMIUM names a browser [default: the one on the path].
 # make drawings       Render the drawings in docs/drawings/*.dot with Graphviz (apt-get install graphviz).
 
 PEER ?= auto
 SECONDS ?= 3600
 CARGO ?= cargo
-NETCL = target/release/netcl
+NETCL ?= target/release/netcl
 
 .PHONY: drawings serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build book
 
@@ -72,6 +72,7 @@ book:
 	  else echo "make book: mdBook is not installed; run cargo install mdbook --locked"; exit 1; fi
 
 deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "make deny: cargo-deny is not installed (cargo install cargo-deny --locked)"; exit 1; }
 	$(CARGO) deny --all-features --locked check
 
 bench: build
@@ -88,7 +89,9 @@ compile-check:
 	tools/compile_check.sh
 
 intel:
-	tools/intel.sh $(CARGO) nextest run --locked --package netcl-tensor --package netcl-model --package netcl-train
+	@if $(CARGO) nextest --version >/dev/null 2>&1; \
+	  then tools/intel.sh $(CARGO) nextest run --locked --no-fail-fast --package netcl-tensor --package netcl-model --package netcl-train; \
+	  else tools/intel.sh $(CARGO) test --locked --no-fail-fast --package netcl-tensor --package netcl-model --package netcl-train --lib --tests; fi
 
 large:
 	CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE=20GB CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=8GB tools/intel.sh \
@@ -102,8 +105,10 @@ step-times:
 	$(CARGO) test --locked --package netcl --test engine parallel -- --ignored --nocapture
 
 collectives: build
+	@for launcher in mpirun.openmpi mpirun.mpich; do command -v $$launcher >/dev/null || \
+	  { echo "make collectives: $$launcher is not installed (apt-get install openmpi-bin mpich)"; exit 1; }; done
 	$(CARGO) test --locked --release --package netcl-dist --test collectives -- --ignored --nocapture
-	for launcher in mpirun.openmpi mpirun.mpich; do \
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; for launcher in mpirun.openmpi mpirun.mpich; do \
 	  $$launcher -n 2 $(NETCL) doctor --mpi --in-a-row 10000 --vector 4294967316 || exit 1; done
 
 sim:
@@ -116,6 +121,7 @@ candidates:
 	$(CARGO) test --locked --package netcl-tensor --test variants -- --ignored --nocapture
 
 sim-speed:
+	@command -v oclgrind-kernel >/dev/null || { echo "make sim-speed: Oclgrind is not installed (apt-get install oclgrind)"; exit 1; }
 	$(CARGO) run --locked --release --package aethercl --example speed -- peer
 
 differential:
@@ -145,7 +151,7 @@ serve-check: build
 	CHROMIUM="$(CHROMIUM)" tools/serve_check.sh $(NETCL) $(MODEL)
 
 report-check: aethercl
-	python3 tools/sim_report_check.py --aethercl target/aethercl/aethercl $(if $(CHROMIUM),--chromium $(CHROMIUM))
+	python=$$(tools/serve_python.sh page) && $$python tools/sim_report_check.py --aethercl target/aethercl/aethercl $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 python:
 	tools/python.sh $(PYTHONS)

@@ -5,7 +5,8 @@
 #
 # Sources for GPUs are compiled for every target, sources for CPUs for SPIR, which Intel's CPU runtime uses.
 # Prints file by target, ok or FAIL, then the compiler's output; exit 1 if anything fails, 2 if nothing could be checked.
-# LIMIT is the number of sources per kernel, evenly sampled (24); JOBS is the number of parallel compilations (all cores).
+# LIMIT is the number of sources per kernel, evenly sampled (24); JOBS is the number of parallel compilations (all cores); NETCL is the program
+# [default: built and run by cargo].
 # CLANG is the compiler [default: the newest clang from 19 down to 14 that supports amdgcn] (gfx1100 needs 15). No device, driver or
 # device library is needed: AMD stops at assembly (so local memory and registers are allocated), SPIR at LLVM's bitcode.
 set -uo pipefail
@@ -21,18 +22,6 @@ find_clang() {
     command -v "$c" >/dev/null && "$c" --print-targets 2>/dev/null | grep -q amdgcn && { echo "$c"; return; }
   done
   return 1
-}
-
-# Fallback without the program: each kernel file after the prelude, for every storage type and three widths.
-assemble() {
-  local f d v
-  mkdir -p "$1/gpu"
-  find crates -name '*.cl' ! -name 'prelude*.cl' | while read -r f; do
-    for d in 0 1 2; do for v in 1 4 8; do
-      { printf '#define DTYPE %d\n#define VW %d\n#define WG 64\n' $d $v; cat crates/kernel/src/prelude.cl crates/kernel/src/prelude_reductions.cl "$f"; } \
-        > "$1/gpu/$(basename "$f" .cl).t${d}v${v}.cl"
-    done; done
-  done
 }
 
 # One line "<ok or FAIL> <file> <target>", the compiler's output in <work>/<file>.<target>.log
@@ -66,13 +55,10 @@ if [ $# -eq 0 ]; then
   netcl=${NETCL:-"cargo run --locked --quiet --package netcl-cli --"}
   for kind in cpu gpu; do
     # shellcheck disable=SC2086
-    $netcl kernels --dump "$sources/$kind" --profile $kind --limit "${LIMIT:-24}" >> "$work/dump.log" 2>&1
+    $netcl kernels --dump "$sources/$kind" --profile $kind --limit "${LIMIT:-24}" >> "$work/dump.log" 2>&1 ||
+      { cat "$work/dump.log"; echo "compile_check: '$netcl kernels --dump' failed for $kind" >&2; exit 1; }
   done
   cat "$work/dump.log"
-  if ! ls "$sources"/*/*.cl >/dev/null 2>&1; then
-    echo "compile_check: 'netcl kernels --dump' did not write sources; assembling crates/**/*.cl" >&2
-    assemble "$sources"
-  fi
 fi
 
 find "$sources" -mindepth 2 -maxdepth 2 -name '*.cl' | sort > "$work/files"

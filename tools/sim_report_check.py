@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs an OpenCL program under `aethercl run --html` and drives the page in headless Chromium: timeline, keyboard, zoom, kernels, themes, 360 px.
 
-    pip install playwright            # Chromium itself may be the system's: --chromium /usr/bin/chromium
+    pip install playwright            # Chromium is the one on the path, Playwright's own, or --chromium FILE
     python tools/sim_report_check.py --aethercl target/release/aethercl --screenshots DIR
 
 The program is a small one in C that is built here with `cc` and does not depend on AetherCL. With `--page FILE.html`, an existing page is
@@ -11,12 +11,13 @@ checked instead, but only for the parts that every page has. The script fails at
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
 KERNELS = r"""
 // </script><b id="broken">a comment that must stay text</b>
@@ -316,11 +317,20 @@ def own_page(page, data, pictures):
     assert page.locator("#memory tbody tr").first.is_visible()
 
 
+def launched(play, chromium):
+    """Starts a browser: the named one, the system's, or Playwright's own."""
+    chromium = chromium or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    try:
+        return play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    except Error as error:
+        sys.exit(f"{error}\nno browser starts: install one (apt-get install chromium) or name one with --chromium (make: CHROMIUM)")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--aethercl", default="target/release/aethercl")
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--chromium", help="browser executable [default: chromium on the path, or Playwright's own]")
     parser.add_argument("--screenshots", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
     arguments.screenshots.mkdir(parents=True, exist_ok=True)
@@ -328,7 +338,7 @@ def main():
         # The second has so few compute units that they are not folded.
         pages = [(arguments.page, None)] if arguments.page else [report(os.path.abspath(arguments.aethercl), Path(folder) / name, name) for name in ("h200", "teaching")]
         with sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=arguments.chromium, args=["--no-sandbox"])
+            browser = launched(play, arguments.chromium)
             for path, data in pages:
                 page, errors = browser.new_page(viewport={"width": 1280, "height": 900}), []
                 listen(page, errors)

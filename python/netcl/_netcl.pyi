@@ -1,6 +1,6 @@
 import sys
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Dict, Iterator, List, Literal, Optional, Sequence, Tuple, Union, final, overload
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Literal, NoReturn, Optional, Sequence, Tuple, Union, final, overload
 
 import numpy as np
 
@@ -23,7 +23,7 @@ _Number = Union[int, float]
 _Axes = Union[None, int, Sequence[int]]
 _Index = Union[None, int, slice, EllipsisType, "Tensor", List[Any], np.ndarray[Any, Any], Tuple[Any, ...]]
 
-__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "set_builder", "serve_builds", "Generator", "full", "uninitialised", "from_bytes", "evaluate", "evaluate_into", "fold_axes", "Op", "ops", "write_safetensors", "read_safetensors", "gradients", "add_hook", "remove_hook", "with_recording", "record", "KernelText", "Captured", "Operations", "DecoderModel", "Model", "Stream", "Training", "Update", "families", "presets", "train_config", "enter_lazy", "exit_lazy", "settle_lazy", "enter_scope", "exit_scope", "free_memory", "keep_in_scope", "set_recording", "is_recording", "after_fork_in_child", "exceptions", "Machine", "MachineReadBack", "MachineProgram", "MachineWindow", "DISPATCH_SCHEDULERS", "MEMORY_SCHEDULERS", "QueueEvent", "DeviceStream", "RankGroup", "local_ranks", "mpi_launcher", "join_mpi", "all_reduce_tensors", "divide_by_weights", "start_observing", "stop_observing"]
+__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "set_builder", "serve_builds", "Generator", "full", "uninitialised", "from_bytes", "evaluate", "evaluate_into", "fold_axes", "Op", "ops", "write_safetensors", "read_safetensors", "gradients", "add_hook", "remove_hook", "with_recording", "record", "KernelText", "Captured", "Operations", "DecoderModel", "Model", "Stream", "Training", "Update", "families", "presets", "train_config", "enter_lazy", "exit_lazy", "settle_lazy", "enter_scope", "exit_scope", "free_memory", "keep_in_scope", "set_recording", "is_recording", "after_fork_in_child", "exceptions", "Machine", "MachineReadBack", "MachineProgram", "MachineWindow", "DISPATCH_SCHEDULERS", "MEMORY_SCHEDULERS", "QueueEvent", "DeviceStream", "RankGroup", "local_ranks", "mpi_launcher", "join_mpi", "all_reduce_tensors", "divide_by_weights", "start_observing", "stop_observing", "plain_operations"]
 __version__: str
 
 @final
@@ -143,6 +143,8 @@ class Tensor(TorchMethods):
     def __new__(cls, device: Tensor) -> Tensor: ...
     @overload
     def __new__(cls, device: Optional[_QueueLike], shape: _Ints, dtype: Optional[_DTypeLike] = None, data: Any = None, requires_grad: bool = False) -> Tensor: ...
+    @overload
+    def __new__(cls, device: Optional[_QueueLike] = None, shape: None = None, dtype: Optional[_DTypeLike] = None, data: Any = None, requires_grad: bool = False) -> NoReturn: ...
     @classmethod
     def from_host(cls, queue: Optional[_QueueLike], data: Any, dtype: _DTypeLike = "float32", requires_grad: bool = False) -> Tensor: ...
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, List
 
@@ -74,8 +75,22 @@ def methods(written: str) -> str:
     return "".join(_documented(signature(name, True), name, "    ") for name in names)
 
 
+def reexported(folder: Path) -> str:
+    """Generates imports of the operations that the parts of ``netcl.functional`` do not define themselves, and its list of names."""
+    parts = sorted(path.stem for path in folder.glob("_[a-z]*.py"))
+    own = [name for part in parts for name in getattr(import_module(f"netcl.functional.{part}"), "__all__", [])]
+    others = [name for name in ops() if name not in own]
+    imports = "".join(f"from ..ops import {name} as {name}\n" for name in sorted(others))
+    # Type checkers follow only a list that is written out.
+    return f"{imports}\n__all__ = {own + others!r}  # fmt: skip\n"
+
+
 def _files() -> "dict[Path, str]":
     folder = Path(__file__).parent
+    functional = folder / "functional" / "__init__.py"
+    first, _, second = functional.read_text(encoding="utf-8").partition(BEGIN.strip())
+    last = second.partition(END.strip())[2]
+    shown = f"{first}{BEGIN.strip()}\n{reexported(functional.parent)}{END.strip()}{last}"
     native = folder / "_netcl.pyi"
     text = native.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
@@ -83,7 +98,7 @@ def _files() -> "dict[Path, str]":
     # Only names of the class itself count: other classes may have methods of these names.
     own = before.rpartition("\nclass Tensor(TorchMethods):")[2]
     made = f"{before}{BEGIN}\n{methods(own)}{END}{after}"
-    return {folder / "ops.pyi": functions(), native: made}
+    return {folder / "ops.pyi": functions(), native: made, functional: shown}
 
 
 def outdated() -> List[str]:

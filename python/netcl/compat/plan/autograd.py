@@ -63,5 +63,10 @@ def __dir__() -> List[str]:
     return sorted({*__all__, *_all.__all__})
 
 
-__all__ = ["Tape", "cross_entropy", "mse_loss", "tensor", *_ops.__all__]
+# Names are written out, because type checkers do not follow a list of another module. The first row is this module's own.
+__all__ = [
+    "Tape", "cross_entropy", "mse_loss", "tensor",
+    "add", "batch_norm", "bias_add", "conv2d", "depthwise_conv2d", "elementwise", "elementwise_binary", "layer_norm", "matmul", "matmul_op", "max_pool2d", "reduce_sum",
+    "relu", "softmax",
+]  # fmt: skip
 elementwise = _ops.elementwise

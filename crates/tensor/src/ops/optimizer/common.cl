@@ -1,4 +1,4 @@
-/* Types and functions that the sources of all optimizers share (rules/*.cl). Each source defines
+/* Types and functions that the sources of all optimizers share (folder rules). Each source defines
  *
  *   advance(p, g, state..., s)  FV: updates STATES arrays of state in place, and returns the new parameter p for gradient g; s is Common
  *
