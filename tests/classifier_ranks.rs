@@ -5,7 +5,7 @@ use netcl::device::SimSettings;
 use netcl::dist::{Group, local};
 use netcl::model::checkpoint::{MODEL_FILE, read_tensors};
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::Shares;
 use netcl::train::config::GraphMode;
 use netcl::train::images::classifier::{
@@ -59,7 +59,7 @@ fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
     let claim = RunFolder::claim(dir).unwrap();
     let about = Diagnostics::default();
     let images = images_of(config.batch.max(64));
-    let outcome = train(&test_device().unwrap(), config, &images, claim, &about, &mut watch).unwrap();
+    let outcome = train(&quickly_built().unwrap(), config, &images, claim, &about, &mut watch).unwrap();
     (steps, outcome)
 }
 
@@ -70,7 +70,7 @@ fn run_ranks(
     (dir, again): (&Path, bool),
     asks: impl Fn(usize, u64) -> Next + Sync,
 ) -> Vec<std::result::Result<Done, Failed>> {
-    run_ranks_on((n, &|_| test_device().unwrap(), None), config, (dir, again), asks)
+    run_ranks_on((n, &|_| quickly_built().unwrap(), None), config, (dir, again), asks)
 }
 
 /// Like [`run_ranks`], with the given device for each rank and these shares of each batch.
@@ -214,7 +214,7 @@ fn unequal_parts_change_no_result() {
             Next::GoOn
         };
         let place = path("two");
-        let device = |_| test_device().unwrap();
+        let device = |_| quickly_built().unwrap();
         for done in run_ranks_on((2, &device, Some(&shares)), |_| whole.clone(), (&place, false), asks) {
             let (own, came) = done.unwrap();
             // With batch norm, the bounds are those of equal shares, see above.
@@ -243,7 +243,7 @@ fn a_device_with_little_memory_takes_fewer_images() {
         Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap()
     };
     let run = |name: &str, second: &Device, shares: &Shares| {
-        let device = |rank| if rank == 1 { second.clone() } else { test_device().unwrap() };
+        let device = |rank| if rank == 1 { second.clone() } else { quickly_built().unwrap() };
         let place = path(name);
         run_ranks_on((2, &device, Some(shares)), |_| config.clone(), (&place, false), |_, _| Next::GoOn)
     };
@@ -289,7 +289,7 @@ fn a_run_of_ranks_goes_on_with_others() {
     let mut watch = |_: TrainingProgress<'_>| Next::GoOn;
     let about = Diagnostics::default();
     let outcome =
-        resume(&test_device().unwrap(), &config, &images(), &path("two"), &about, &mut watch).unwrap();
+        resume(&quickly_built().unwrap(), &config, &images(), &path("two"), &about, &mut watch).unwrap();
     assert_eq!((outcome.step, outcome.stopped), (10, false));
     close(&weights(&path("two")), &weights(&path("one")), 1e-4);
 }
@@ -300,7 +300,7 @@ fn unlike_devices_go_on_from_the_checkpoint_of_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let device = |rank: usize| match rank {
-        0 => test_device().unwrap(),
+        0 => quickly_built().unwrap(),
         _ => Device::open("sim", &Settings::default()).unwrap(),
     };
     let config = ClassifierConfig { checkpoint_every: 4, ..config("mlp") };

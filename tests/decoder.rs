@@ -8,7 +8,7 @@ use netcl::model::generate::{Generation, Sampling};
 use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl_test_data::needs_data;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f32 {
 
 /// Checks one family with a bound of 1e-4.
 fn agrees(name: &str) {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let expected = read_tensors(&folder(name).join("expected.safetensors")).unwrap();
     let get =
         |key: &str| expected.iter().find(|t| t.name == key).unwrap_or_else(|| panic!("{name} has no {key}"));
@@ -198,7 +198,7 @@ fn a_configuration_is_taken_whole_or_refused() {
 
 #[test]
 fn weights_that_do_not_fit_are_named_and_change_nothing() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = open(&device, "qwen2");
     let before = decoder.tensors().unwrap();
     let error = |tensors: &[TensorData]| decoder.load_tensors(tensors).unwrap_err().to_string();
@@ -237,7 +237,7 @@ fn changed(
 /// Gemma 3 from 4B on: the text model is part of a multimodal model, with two naming schemes.
 #[test]
 fn the_text_model_of_gemma_3_is_opened() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let expected = sorted(open(&device, "gemma3").tensors().unwrap());
     let whole = |text: serde_json::Value| {
         serde_json::json!({
@@ -268,7 +268,7 @@ fn the_text_model_of_gemma_3_is_opened() {
 /// Some programs store the embedding of a tied model only under the name of its head.
 #[test]
 fn a_tied_model_that_stores_its_head_alone_is_opened() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for name in ["qwen2", "llama3", "gpt2"] {
         let head = |mut all: Vec<TensorData>| {
             let table =
@@ -297,7 +297,7 @@ fn an_adapter_next_to_a_model_is_named() {
 /// `model.double().save_pretrained(…)` of `transformers` writes such a folder.
 #[test]
 fn a_folder_in_f64_is_opened_as_f32() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for name in ["gpt2", "llama"] {
         let dir = tempfile::tempdir().unwrap();
         let mut config = json(name);
@@ -360,7 +360,7 @@ fn npy(path: &Path) -> Vec<f32> {
 #[test]
 fn a_trained_llama_gives_its_reference_text() {
     let data = netcl_test_data::test_data!();
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = Decoder::open(&device, &data.join("models/stories260K/hf"), None).unwrap();
     let refs = data.join("refs/stories260K");
     let runs = std::fs::read_to_string(refs.join("f32.json")).unwrap();
@@ -383,7 +383,7 @@ fn a_trained_llama_gives_its_reference_text() {
 /// The cache grows with the sequence. A sequence that exceeds the context is processed again from its second half on.
 #[test]
 fn a_text_outgrows_the_context() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = open(&device, "llama3");
     let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
     let made: Vec<u32> =

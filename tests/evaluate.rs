@@ -6,7 +6,7 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::data::{Scored, Strided, Tokens};
 use netcl::train::evaluate::{Score, evaluate};
 use netcl_test_data::{needs_data, test_data};
@@ -40,7 +40,7 @@ fn the_loss_of_a_text_is_the_exact_one() {
     // Windows are adjacent; the reference omits the last, partial window.
     let predicted = expected["n_predicted"].as_u64().unwrap();
     ids.truncate(predicted as usize + 1);
-    let model = Decoder::open(&test_device().unwrap(), &dir, None).unwrap();
+    let model = Decoder::open(&quickly_built().unwrap(), &dir, None).unwrap();
     // 256 inputs and the token after them, which is the first of the next window.
     let windows = Strided::new(Tokens::from(ids), 512, 257, 256, 8).unwrap();
     let score = score(&model, &windows, Some(&tokenizer));
@@ -78,7 +78,7 @@ fn by_hand(model: &Decoder, ids: &[u32], context: usize, stride: usize) -> (f64,
 
 #[test]
 fn strided_scores_are_those_of_each_windows_logits() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     // Learned positions and rotary positions; capped logits of all rows at once; a balance loss, which is not included.
     for name in ["gpt2", "llama", "gemma2", "mixtral_balanced"] {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder").join(name);
@@ -109,7 +109,7 @@ fn strided_scores_are_those_of_each_windows_logits() {
 
 #[test]
 fn an_evaluation_can_be_ended_early() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder/llama");
     let model = Decoder::open(&device, &dir, None).unwrap();
     let windows = Strided::new(Tokens::from(vec![1; 101]), model.config().vocab, 10, 10, 1).unwrap();

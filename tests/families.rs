@@ -10,7 +10,7 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::config::{GraphMode, Overlay, TrainConfig};
 use netcl::train::{Silent, Trainer};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn trained(device: &Device, name: &str, dir: &Path, graph: GraphMode, micros: u3
 }
 
 fn replays(name: &str) {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for micros in [1, 3, 32] {
         let [eager, replayed] =
             [GraphMode::Off, GraphMode::On].map(|graph| trained(&device, name, dir.path(), graph, micros));
@@ -80,7 +80,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f64 {
 
 /// Compares bf16 results, where each weight and intermediate result has an error of up to 2^-9, with `transformers` in the same type.
 fn rounds(name: &str) {
-    let (device, folder) = (test_device().unwrap(), goldens().join(name));
+    let (device, folder) = (quickly_built().unwrap(), goldens().join(name));
     let expected = read_tensors(&folder.join("expected.safetensors")).unwrap();
     let get = |key: &str| expected.iter().find(|t| t.name == key).unwrap();
     let ids = |key: &str| {
@@ -154,7 +154,7 @@ fn every_folder_is_tested() {
 /// A folder that `transformers` wrote is trained with netcl and opened with `transformers` again.
 #[test]
 fn transformers_computes_the_same_from_what_a_run_leaves() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/check_hf.py");
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let probe = Command::new(&python).args(["-c", "import torch, transformers, tokenizers"]).output();

@@ -7,7 +7,7 @@ use netcl::model::decoder::{Decoder, DecoderConfig, FileFacts, Sizes};
 use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,7 +67,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f32 {
 
 #[test]
 fn logits_loss_and_every_gradient() {
-    let (device, expected) = (test_device().unwrap(), Expected::open());
+    let (device, expected) = (quickly_built().unwrap(), Expected::open());
     let (tokens, targets) = (expected.ids(&device, "tokens"), expected.ids(&device, "targets"));
     let gpt = load(&device, "model", DType::F32);
     let logits = gpt.forward(&tokens, Mode::eval()).unwrap();
@@ -115,7 +115,7 @@ fn ten_updates(device: &Device, expected: &Expected, dtype: DType) -> (Vec<f32>,
 
 #[test]
 fn ten_losses_in_a_row() {
-    let (device, expected) = (test_device().unwrap(), Expected::open());
+    let (device, expected) = (quickly_built().unwrap(), Expected::open());
     let (losses, norms, gpt) = ten_updates(&device, &expected, DType::F32);
     println!("losses {losses:?}");
     for (what, got) in [("f32.losses", losses), ("f32.norms", norms)] {
@@ -140,7 +140,7 @@ fn ten_losses_in_a_row() {
 
 #[test]
 fn ten_losses_in_bf16() {
-    let (device, expected) = (test_device().unwrap(), Expected::open());
+    let (device, expected) = (quickly_built().unwrap(), Expected::open());
     let (losses, norms, _) = ten_updates(&device, &expected, DType::Bf16);
     println!("losses {losses:?}\nnorms {norms:?}");
     // Eight bits of mantissa: a weight, an activation or a logit has an error of 2^-9, and a loss averages 64 of those.
@@ -155,7 +155,7 @@ fn ten_losses_in_bf16() {
 
 #[test]
 fn the_first_layout_of_gpt2_files_gives_the_same_model() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let (with, bare) = (load(&device, "model", DType::F32), load(&device, "model_bare", DType::F32));
     assert_eq!(with.tensors().unwrap(), bare.tensors().unwrap());
 }
@@ -164,7 +164,7 @@ fn the_first_layout_of_gpt2_files_gives_the_same_model() {
 fn transformers_opens_what_is_saved_here() {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/check_hf.py");
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let config = DecoderConfig::of(
         "gpt2",
         &Sizes { layers: 2, heads: 4, width: 32, context: 16, vocab: 29, ..Sizes::default() },

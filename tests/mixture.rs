@@ -11,7 +11,7 @@ use netcl::model::model::Model;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
 use netcl::tensor::graph::{BufferPlan, Trace};
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::config::{GraphMode, Overlay, TrainConfig};
 use netcl::train::{MemoryPlan, Observer, Silent, Trainer};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn trained(device: &Device, config: TrainConfig, out: &Path) -> [Vec<u8>; 3] {
 #[test]
 fn replayed_steps_have_the_bits_of_eager_ones() {
     for (device, micros) in [
-        (test_device().unwrap(), &[1, 3, 32][..]),
+        (quickly_built().unwrap(), &[1, 3, 32][..]),
         (Device::open("sim", &Settings::default()).unwrap(), &[2]),
     ] {
         for micros in micros.iter().copied() {
@@ -84,7 +84,7 @@ fn replayed_steps_have_the_bits_of_eager_ones() {
 
 #[test]
 fn recomputing_changes_no_bit() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let run = |recompute: Recompute, graph: GraphMode| {
         let config = TrainConfig { recompute, ..config(dir.path(), graph, 1) };
@@ -108,7 +108,7 @@ impl Observer for StopAfter {
 /// Qwen 3 with a list of dense and sparse layers. Frozen weights keep their bits, and a resumed run equals an uninterrupted one.
 #[test]
 fn a_run_starts_from_a_model_with_experts_and_goes_on() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let model = dir.path().join("model");
     std::fs::create_dir(&model).unwrap();
@@ -155,7 +155,7 @@ fn a_run_starts_from_a_model_with_experts_and_goes_on() {
 
 #[test]
 fn half_an_experts_matrix_is_not_frozen() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let folder = ModelFolder::open(&golden("mixtral")).unwrap();
     let freeze = Freeze::new(&["*.experts.1.w1.weight".into()]).unwrap();
     let Err(e) = folder.decoder(&device, None, &freeze) else { panic!("it was frozen") };
@@ -171,7 +171,7 @@ fn half_an_experts_matrix_is_not_frozen() {
 /// Experts in one tensor, under the names that `transformers` uses in memory.
 #[test]
 fn experts_that_lie_in_one_tensor_are_read() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let folder = golden("mixtral_balanced");
     let decoder = Decoder::open(&device, &folder, None).unwrap();
     let other = Decoder::new(&device, decoder.config().clone(), DType::F32, 3).unwrap();
@@ -190,7 +190,7 @@ fn experts_that_lie_in_one_tensor_are_read() {
 /// The balance loss is only for training. The evaluation of text does not include it.
 #[test]
 fn evaluation_leaves_the_balance_loss_out() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let folder = golden("mixtral_balanced");
     let expected = read_tensors(&folder.join("expected.safetensors")).unwrap();
     let ids = |key: &str| {
@@ -212,7 +212,7 @@ fn evaluation_leaves_the_balance_loss_out() {
 /// The planned memory of a step's activations matches the actual use within a factor of 1.5.
 #[test]
 fn memory_is_planned_as_it_is_used() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let dir = tempfile::tempdir().unwrap();
     for family in ["mixtral", "qwen3_moe"] {
         for recompute in [Recompute::None, Recompute::Block] {

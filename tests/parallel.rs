@@ -5,7 +5,7 @@ use netcl::device::SimSettings;
 use netcl::dist::{Link, slowed};
 use netcl::model::decoder::DecoderConfig;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::config::{GraphMode, TrainConfig};
 use netcl::train::run::RunFolder;
 use netcl::train::schedule::Schedule;
@@ -17,7 +17,7 @@ use crate::ranks;
 use ranks::{alone, lines, on, opened, tiny as config, weights};
 
 fn device(name: Option<&str>) -> Device {
-    name.map_or_else(|| test_device().unwrap(), |name| Device::open(name, &Settings::default()).unwrap())
+    name.map_or_else(|| quickly_built().unwrap(), |name| Device::open(name, &Settings::default()).unwrap())
 }
 
 /// Trains in `out`, with one rank per entry of `devices`.

@@ -5,7 +5,7 @@ use netcl::dist::Group;
 use netcl::model::checkpoint::read_tensors;
 use netcl::model::layers::Recompute;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use netcl::train::config::{GraphMode, TrainConfig};
 use netcl::train::schedule::Schedule;
 use netcl::train::{Shares, Silent, Trainer};
@@ -20,7 +20,7 @@ fn config(dir: &Path, steps: u64) -> TrainConfig {
 
 /// Opens this rank of a run in `out`, on a separate device.
 fn opened(rank: &Group, config: &TrainConfig, out: &Path, resume: bool) -> Result<Trainer> {
-    ranks::opened(rank, &test_device().unwrap(), config, (out, resume))
+    ranks::opened(rank, &quickly_built().unwrap(), config, (out, resume))
 }
 
 /// Trains on `n` ranks in pipelines of `stages`.
@@ -163,7 +163,7 @@ fn a_run_goes_on_with_other_stages() {
     alone(&whole, &one);
     let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
     run_ranks((2, 2), &half, &first, false);
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     Trainer::resume(&device, whole.clone(), &first).unwrap().run(&mut Silent).unwrap();
     close(&first, &one, F32);
     alone(&half, &second);
@@ -178,7 +178,7 @@ fn a_stage_takes_its_part_of_the_memory() {
     let dir = tempfile::tempdir().unwrap();
     let base = TrainConfig { layers: 4, width: 128, heads: 4, batch: 1, ..config(dir.path(), 2) };
     let untied = TrainConfig { tied: Some(false), ..base };
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let mut trainer = Trainer::create(&device, untied.clone(), &dir.path().join("one")).unwrap();
     trainer.run(&mut Silent).unwrap();
     let (whole, count) = (device.memory().live as f64, trainer.model().params().count());
@@ -225,7 +225,7 @@ fn what_cannot_be_divided_is_refused_by_name() {
         }
     }
     let config = TrainConfig { pipeline: 2, ..whole };
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let text = Trainer::create(&device, config.clone(), &dir.path().join("one")).err().unwrap().to_string();
     assert!(text.contains("--pipeline 2 on one device"), "{text}");
     for text in on(2, |rank| {

@@ -4,7 +4,7 @@
 use netcl_model::decoder::{Decoder, DecoderConfig, FAMILIES, FileFacts, Rotary, Scaling, Sizes};
 use netcl_model::layers::Mode;
 use netcl_model::model::Model;
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use netcl_tensor::{Tensor, no_grad};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -240,7 +240,7 @@ fn drawn_configurations() {
     let Some(root) = std::env::var_os("NETCL_CONFIGS") else {
         panic!("NETCL_CONFIGS does not name a folder")
     };
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let mut folders: Vec<_> = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.retain(|path| path.join("ids.json").exists());
     folders.sort();

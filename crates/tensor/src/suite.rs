@@ -65,22 +65,9 @@ impl OpEntry {
     }
 }
 
-/// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. On CPUs, kernels are built without compiler optimizations. With them, PoCL takes
-/// four times as long to build a program, and tests build hundreds of programs that run for milliseconds. `netcl doctor`, the programs of the
-/// command line and tests with many steps build with optimizations, like users.
+/// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
 pub fn test_device() -> Result<Device> {
-    let mut settings = Settings::from_env();
-    let device = opened(&settings)?;
-    if !device.capabilities().is_cpu() || !settings.build_options.is_empty() {
-        return Ok(device);
-    }
-    settings.build_options = "-cl-opt-disable".into();
-    opened(&settings)
-}
-
-/// Opens the device for tests, with optimized kernels: for tests with many steps.
-pub fn optimized_device() -> Result<Device> {
-    opened(&Settings::from_env())
+    if cfg!(test) { quickly_built() } else { opened(&Settings::from_env()) }
 }
 
 fn opened(settings: &Settings) -> Result<Device> {
@@ -92,6 +79,19 @@ fn opened(settings: &Settings) -> Result<Device> {
 pub fn unchecked_device() -> Result<Device> {
     let mut settings = Settings::from_env();
     settings.sim.check.clear();
+    opened(&settings)
+}
+
+/// Opens the test device with compiler optimizations off on CPUs. With them, PoCL takes four times as long to build a program, and tests
+/// build hundreds of programs that run for milliseconds. `netcl doctor` and tests with many training steps build with optimizations, like
+/// users.
+pub fn quickly_built() -> Result<Device> {
+    let mut settings = Settings::from_env();
+    let device = opened(&settings)?;
+    if !device.capabilities().is_cpu() || !settings.build_options.is_empty() {
+        return Ok(device);
+    }
+    settings.build_options = "-cl-opt-disable".into();
     opened(&settings)
 }
 

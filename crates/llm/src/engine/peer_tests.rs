@@ -57,7 +57,7 @@ fn written(folder: &Path, to: &Path, mix: &str) {
 }
 
 fn opened(path: &Path, activations: Activations) -> LoadedModel {
-    let device = netcl_tensor::suite::test_device().unwrap();
+    let device = netcl_tensor::suite::quickly_built().unwrap();
     let options = Options { dtype: Some(DType::F32), activations: Some(activations), ..Options::default() };
     LoadedModel::open(path, &device, options, &mut |_| Ok(())).unwrap()
 }

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn random_weights_lie_on_the_device_as_those_of_a_file() {
-        let device = netcl_tensor::suite::test_device().unwrap();
+        let device = netcl_tensor::suite::quickly_built().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let sizes = Sizes { layers: 2, heads: 4, kv_heads: Some(2), width: 256, ..Sizes::default() };
         let config = DecoderConfig::of("llama", &sizes).unwrap();

@@ -24,7 +24,7 @@ pub(super) fn tiny(name: &str) -> PathBuf {
 }
 
 pub(super) fn device() -> Device {
-    netcl_tensor::suite::test_device().unwrap()
+    netcl_tensor::suite::quickly_built().unwrap()
 }
 
 pub(super) fn open(path: &Path, device: &Device, options: Options) -> Result<LoadedModel> {

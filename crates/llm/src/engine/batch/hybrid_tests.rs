@@ -6,7 +6,7 @@ use crate::engine::CacheType;
 use crate::engine::memory_plan::MemoryPlan;
 use netcl_model::decoder::{LayerKind, MOVING_AVERAGE};
 use netcl_tensor::DType;
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use std::collections::HashMap;
 
 /// Moving averages with attention in other layers, or only moving averages.
@@ -25,7 +25,7 @@ fn jobs() -> Vec<Job> {
 
 #[test]
 fn texts_of_a_hybrid_model_are_as_alone() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for with_attention in [true, false] {
         let decoder = hybrid(&device, with_attention);
         for (page, chunk) in [(4, 6), (16, 64), (3, 5)] {
@@ -44,7 +44,7 @@ fn texts_of_a_hybrid_model_are_as_alone() {
 /// A text continues from the value at the end of a shared page, or from the one before it if the text ends there.
 #[test]
 fn recurrent_states_are_shared_with_their_pages() {
-    let decoder = hybrid(&test_device().unwrap(), true);
+    let decoder = hybrid(&quickly_built().unwrap(), true);
     let jobs = [job(0, 20, 9), job(0, 20, 9), job(3, 13, 6), job(0, 16, 7)];
     let mut engine = engine(&decoder, OPTIONS);
     as_alone(&decoder, &mut engine, &jobs);
@@ -55,7 +55,7 @@ fn recurrent_states_are_shared_with_their_pages() {
 
 #[test]
 fn recurrent_states_whose_pages_were_taken_are_read_again() {
-    let decoder = hybrid(&test_device().unwrap(), true);
+    let decoder = hybrid(&quickly_built().unwrap(), true);
     let of = |tokens| {
         let mut engine = engine(&decoder, EngineOptions { tokens: Some(tokens), ..OPTIONS });
         as_alone(&decoder, &mut engine, &jobs())
@@ -67,7 +67,7 @@ fn recurrent_states_whose_pages_were_taken_are_read_again() {
 /// Rejected proposals are also undone in recurrent states, including those of the draft model.
 #[test]
 fn proposed_tokens_are_taken_back() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let (decoder, draft) = (hybrid(&device, true), hybrid(&device, false));
     for speculation in [Speculation::NGrams, Speculation::Model(&decoder), Speculation::Model(&draft)] {
         for page in [3, 4, 16] {
@@ -84,6 +84,6 @@ fn proposed_tokens_are_taken_back() {
 
 #[test]
 fn schedules_of_a_hybrid_model_change_no_text() {
-    let decoder = hybrid(&test_device().unwrap(), true);
+    let decoder = hybrid(&quickly_built().unwrap(), true);
     schedules(&decoder, 300, 2);
 }

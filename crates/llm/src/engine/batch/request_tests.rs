@@ -9,7 +9,7 @@ use crate::grammar::Grammars;
 use crate::sampler::{Dry, Mirostat, Sampling, StopTexts};
 use crate::tokenizer::{TokenKind, Tokenizer, Vocab};
 use netcl_model::layers::Mode;
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use netcl_tensor::{Tensor, no_grad};
 
 const END: u32 = 1;
@@ -148,7 +148,7 @@ fn run(engine: &mut Engine<'_>, ids: &[RequestId]) -> Vec<RequestResult> {
 /// Every sampler chooses the same tokens in a batch as alone, also with too few pages for all and with proposed tokens.
 #[test]
 fn every_sampler_chooses_in_a_batch_as_alone() {
-    let (device, tokenizer) = (test_device().unwrap(), tokenizer());
+    let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());
     let decoder = llama(&device);
     let jobs = jobs(&tokenizer, 12);
     let expected: Vec<Vec<u32>> = jobs.iter().map(|job| alone(&decoder, job).0).collect();
@@ -171,7 +171,7 @@ fn every_sampler_chooses_in_a_batch_as_alone() {
 #[cfg(feature = "grammar")]
 #[test]
 fn texts_of_a_batch_follow_their_grammars() {
-    let (device, tokenizer) = (test_device().unwrap(), tokenizer());
+    let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());
     let decoder = llama(&device);
     let jobs = jobs(&tokenizer, 30);
     let mut engine = Engine::new(&decoder, Some(&tokenizer), Vec::new(), OPTIONS, Speculation::Off).unwrap();
@@ -198,7 +198,7 @@ fn texts_of_a_batch_follow_their_grammars() {
 
 #[test]
 fn log_probabilities_are_those_of_the_model() {
-    let (device, tokenizer) = (test_device().unwrap(), tokenizer());
+    let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());
     let decoder = llama(&device);
     let mut jobs = jobs(&tokenizer, 8);
     let plain: Vec<_> = jobs.iter().map(|job| alone(&decoder, job)).collect();
@@ -235,7 +235,7 @@ fn log_probabilities_are_those_of_the_model() {
 
 #[test]
 fn choices_share_the_pages_of_their_prompt() {
-    let (device, tokenizer) = (test_device().unwrap(), tokenizer());
+    let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());
     let decoder = llama(&device);
     let mut engine = Engine::new(&decoder, Some(&tokenizer), Vec::new(), OPTIONS, Speculation::Off).unwrap();
     let sampling = Sampling { seed: 40, temperature: 1.5, ..Sampling::default() };
@@ -266,7 +266,7 @@ fn choices_share_the_pages_of_their_prompt() {
 
 #[test]
 fn stop_texts_and_counts_are_each_requests_own() {
-    let (device, tokenizer) = (test_device().unwrap(), tokenizer());
+    let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());
     let decoder = llama(&device);
     let jobs = jobs(&tokenizer, 14);
     let long = |job: &&Job| tokenizer.decode(&alone(&decoder, job).0).unwrap().chars().count() > 8;

@@ -3,7 +3,7 @@
 use super::tests::{OPTIONS, RequestResults, alone, as_alone, engine, job, llama, run};
 use super::*;
 use netcl_tensor::random::Generator;
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use std::collections::BTreeMap;
 
 /// Forty long sequences in four slots.
@@ -23,7 +23,7 @@ fn step(engine: &mut Engine<'_>, heard: &mut RequestResults) {
 
 #[test]
 fn many_long_texts_do_not_delay_the_next_request() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let all = |heard: &RequestResults| heard.tokens.values().map(Vec::len).sum::<usize>();
     // The next request arrives while most of them wait for their first slice, and after all have had one.
     for (begun, most) in [(1, SEQUENCES * 12), (SEQUENCES, 4 * 40)] {
@@ -54,7 +54,7 @@ fn many_long_texts_do_not_delay_the_next_request() {
 
 #[test]
 fn texts_are_paused_only_while_others_wait() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let mut engine = engine(&decoder, roomy(4));
     (0..4).for_each(|i| _ = engine.add(job(i, 3, SEQUENCE_TOKENS)).unwrap());
     run(&mut engine);
@@ -64,7 +64,7 @@ fn texts_are_paused_only_while_others_wait() {
 /// Sequences of equal state are paused together: in total they take as many steps as in consecutive groups.
 #[test]
 fn a_pause_loses_no_step() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let options = EngineOptions { chunk: 64, share: false, ..roomy(4) };
     let (mut engine, mut heard) = (engine(&decoder, options), RequestResults::default());
     (0..8).for_each(|_| _ = engine.add(job(1, 5, SEQUENCE_TOKENS)).unwrap());
@@ -79,7 +79,7 @@ fn a_pause_loses_no_step() {
 /// Paused texts equal texts that run alone, with pages for all and with so few that paused texts lose theirs.
 #[test]
 fn paused_texts_are_as_alone() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let jobs: Vec<Job> = (0..7).map(|i| job(i, 3 + 2 * i, 25 + i)).collect();
     for (texts, tokens) in [(2, 1000), (2, 120), (3, 64), (1, 48)] {
         let options = EngineOptions { texts, tokens: Some(tokens), ..OPTIONS };
@@ -94,7 +94,7 @@ fn paused_texts_are_as_alone() {
 /// Alone in their steps, sequences have the same bits with and without pauses.
 #[test]
 fn pauses_change_no_bit() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let jobs: Vec<Job> = (0..4).map(|i| Job { logprobs: Some(3), ..job(i, 3 + 4 * i, 25 + i) }).collect();
     let told = |engine: &mut Engine<'_>| {
         let mut told = BTreeMap::<RequestId, Vec<(u32, Logprobs)>>::new();
@@ -122,7 +122,7 @@ fn pauses_change_no_bit() {
 /// Short requests that arrive constantly are admitted before a long sequence, but not forever.
 #[test]
 fn a_long_text_ends_although_short_ones_come_all_the_time() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let (mut engine, mut heard) = (engine(&decoder, roomy(1)), RequestResults::default());
     let long = engine.add(job(0, 3, SEQUENCE_TOKENS)).unwrap();
     let mut others = 0;
@@ -141,7 +141,7 @@ fn a_long_text_ends_although_short_ones_come_all_the_time() {
 /// Long sequences arrive and end at any time, with few pages: no page is lost, and every completed sequence is the same as if it ran alone.
 #[test]
 fn schedules_with_pauses_lose_no_page_and_change_no_text() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let kinds: Vec<Job> = (0..8).map(|i| job(i, 1 + 7 * i % 15, 3 + 5 * (i % 7))).collect();
     let texts: Vec<Vec<u32>> = kinds.iter().map(|job| alone(&decoder, job)).collect();
     let mut random = Generator::new(5);

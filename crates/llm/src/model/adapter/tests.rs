@@ -7,7 +7,7 @@ use netcl_model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors
 use netcl_model::layers::Mode;
 use netcl_model::model::Model as _;
 use netcl_tensor::quant::{Activations, F32};
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use netcl_tensor::{DType, Device, Tensor, no_grad};
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn message<T>(result: Result<T>) -> String {
 /// Compares every kind of module and setting with PEFT in float64: at once, and token by token through the cache and the captured step.
 #[test]
 fn logits_are_pefts() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for name in CASES {
         let (model, adapter) = case(name);
         let ([batch, tokens], ids, expected) = ids_of(name);
@@ -105,7 +105,7 @@ fn logits_are_pefts() {
 /// biases that the base model lacks.
 #[test]
 fn beside_blocks_is_as_merged() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for name in
         ["llama", "llama_biases", "qwen2", "qwen2_embedding", "qwen2_saved", "mixtral", "gemma2", "phi3"]
     {
@@ -142,7 +142,7 @@ fn beside_blocks_is_as_merged() {
 /// With layers on two devices an adapter has the same effect as on one, for dense and quantized matrices, and for a tied embedding's copy.
 #[test]
 fn layers_on_several_devices_have_their_changes() {
-    let (devices, dir) = ([0; 2].map(|_| test_device().unwrap()), tempfile::tempdir().unwrap());
+    let (devices, dir) = ([0; 2].map(|_| quickly_built().unwrap()), tempfile::tempdir().unwrap());
     let options =
         Options { dtype: Some(DType::F32), activations: Some(Activations::Float), ..Options::default() };
     let same = |name: &str, model: &Path, adapter: PathBuf| {
@@ -212,7 +212,7 @@ fn quantised(model: &Path, adapters: &[(PathBuf, f32)], to: &Path, target: Outpu
 /// A model written with an adapter computes the same as the model with the adapter, from and to both layouts.
 #[test]
 fn what_is_written_has_the_changes() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for name in CASES {
         let (model, adapter) = case(name);
         let ([batch, tokens], ids, expected) = ids_of(name);
@@ -292,7 +292,7 @@ fn packed(model: &Path, adapter: &Path, to: &Path) {
 
 #[test]
 fn gguf_adapters_are_as_pefts() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for name in ["mixtral", "qwen3_moe", "phi3", "qwen2_embedding", "gpt2", "llama_biases", "gpt_neox"] {
         let (model, adapter) = case(name);
         let adapter = without_base(&adapter, dir.path());
@@ -312,7 +312,7 @@ fn gguf_adapters_are_as_pefts() {
 
 #[test]
 fn adapters_add_and_have_factors() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let (model, adapter) = case("llama");
     let other = goldens("lora", "llama_root");
     let (dims, ids, expected) = ids_of("llama");
@@ -356,7 +356,7 @@ fn adapters_are_described() {
 
 /// Changes an adapter, loads it, and checks for words in the error.
 fn refused(change: &dyn Fn(&Path), parts: &[&str]) {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let (model, adapter) = case("llama_root");
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("wrong");
@@ -434,7 +434,7 @@ fn fields_that_are_wrong_are_named() {
 
 #[test]
 fn gguf_adapters_that_do_not_fit_are_named() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     let (model, adapter) = case("llama_root");
     let path = dir.path().join("a.gguf");
     packed(&model, &adapter, &path);
@@ -550,7 +550,7 @@ fn stacked(dir: &Path, alpha: f32, parts: [(Vec<usize>, Vec<f32>); 2]) -> PathBu
 /// Compares adapters of individual experts, with PEFT's names and stacked in GGUF files, with weights that the test merges.
 #[test]
 fn experts_take_adapters() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     let model = goldens("decoder", "mixtral");
     let [merged, peft, packed] = of_experts(&model, dir.path());
     let ([batch, tokens], ids, _) = ids_of("mixtral");
