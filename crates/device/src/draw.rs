@@ -19,7 +19,7 @@ pub fn mix(x: u64) -> u64 {
 pub struct Draw(u64);
 
 impl Draw {
-    /// Returns a stream. Streams of adjacent seeds have no common numbers.
+    /// Returns a stream. Streams of adjacent seeds are unrelated.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(mix(seed))
