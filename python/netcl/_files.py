@@ -22,9 +22,9 @@ ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 
 
 def save(tensors: Any, path: Any) -> None:
-    """Writes tensors by name, such as a module's ``state_dict``, to a safetensors file, or to ``.npz`` if the path ends so. A path that ends in
-    ``.pt``, ``.pth``, ``.bin``, ``.ckpt`` or ``.tar``, and a file that is open for writing, get PyTorch's format, which may also have numbers, text
-    and nested lists and dictionaries. A path is written atomically.
+    """Writes tensors by name, such as a module's ``state_dict``, to a safetensors file, or to ``.npz`` if the path ends so. Paths that end in
+    ``.pt``, ``.pth``, ``.bin``, ``.ckpt`` or ``.tar``, and files that are open for writing, get PyTorch's format. It may also have numbers, text and
+    nested lists and dictionaries. A path is written atomically.
     """
     if hasattr(path, "write") or os.fspath(path).endswith(ENDINGS):
         write_pt(tensors, path)
@@ -60,7 +60,7 @@ def _save_npz(tensors: Mapping[str, Tensor], path: str) -> None:
 
 
 def load(path: Any, device: Any = None, *, map_location: Any = None, weights_only: bool = True) -> Any:
-    """Reads the tensors of a safetensors or ``.npz`` file by name, or a file of ``torch.save``, of which only tensors, numbers, text and containers are
+    """Reads the tensors of a safetensors or ``.npz`` file by name, or a file of ``torch.save``. Only its tensors, numbers, text and containers are
     read. int64 becomes int32, and float64 becomes float32. ``map_location`` is PyTorch's name of ``device``.
     """
     if not weights_only:

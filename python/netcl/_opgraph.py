@@ -122,8 +122,8 @@ class OpGraph:
 
     ``Graph`` records the commands of one device and is meant for training steps. ``OpGraph`` records operations, which every device supports.
 
-    Raises ``UnsupportedError``, with the name of the operation or kernel, if the function computes something that is not an operation with a name,
-    reads results on the host, draws random numbers or overwrites memory (call a module's ``eval()`` first). Raises ``FormatError`` if a result is
+    Raises ``UnsupportedError``, with the name of the operation or kernel, if the function computes something that is not a named operation. Reads
+    on the host, random numbers and overwritten memory are refused too (call a module's ``eval()`` first). Raises ``FormatError`` if a result is
     not a tensor.
 
     >>> import netcl as nc

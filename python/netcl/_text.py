@@ -14,8 +14,8 @@ OPTIONS: Dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "l
 
 
 def set_printoptions(precision: Any = None, threshold: Any = None, edgeitems: Any = None, linewidth: Any = None, profile: Any = None, sci_mode: Any = None) -> None:
-    """Sets digits after the decimal point, the number of elements from which tensors are abbreviated, the number of elements shown at each end of
-    an axis, characters per line, and whether numbers have exponents [default: chosen by their range].
+    """Sets digits after the decimal point, and the number of elements from which tensors are abbreviated. ``edgeitems`` are shown at each end of an
+    axis, ``linewidth`` are the characters per line. ``sci_mode`` chooses exponents [default: by the range of the numbers].
     """
     profiles: Dict[Any, Tuple[int, float, int]] = {None: (4, 1000, 3), "default": (4, 1000, 3), "short": (2, 1000, 2), "full": (4, math.inf, 3)}
     if profile not in profiles:

@@ -32,6 +32,9 @@ pub struct BuildStats {
 /// Defines of a program, and the size of its work-groups if that is an attribute of the kernel.
 type Built<'a> = (&'a [(&'static str, Value)], Option<[usize; 3]>);
 
+/// An entry whose work-groups have a size that is an attribute.
+type SizedEntry<'a> = Option<(&'a str, [usize; 3])>;
+
 /// A program, or `None` while it is being built. Other threads that need it wait for its lock, and other programs are built concurrently.
 type Slot = Mutex<Option<Program>>;
 
@@ -108,7 +111,7 @@ impl Programs {
         &self,
         device: &Device,
         kernel: &Kernel,
-        (defines, group): (&[(&'static str, Value)], Option<(&str, [usize; 3])>),
+        (defines, group): (&[(&'static str, Value)], SizedEntry<'_>),
     ) -> Result<Program> {
         let key = key_of(kernel, group.map_or("", |g| g.0), (defines, group.map(|g| g.1)));
         let slot = {

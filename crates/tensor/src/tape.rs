@@ -7,7 +7,7 @@
 //! If an input or result that a backward reads was overwritten after the forward, the backward fails, as in PyTorch
 //! (`tensor/saved.rs`). A gradient that a leaf collects owns its memory (`tape/collect.rs`).
 
-use crate::tensor::autograd::{Autograd, BackwardFn, Body, CompletedOp, TapeNode};
+use crate::tensor::autograd::{Autograd, BackwardFn, Body, CompletedOp, Hooks, TapeNode};
 use crate::tensor::saved::{SavedVersions, ShapeAndType, described};
 use crate::{Error, Result, Tensor};
 use netcl_device::deferred::Promise;
@@ -26,15 +26,15 @@ mod rollback;
 #[cfg(test)]
 mod tests;
 
+pub use crate::tensor::autograd::Hook;
 pub use accumulate::{accumulate_in_place, later_gradients_apart, replace_in_place};
 use collect::Shared;
 pub(crate) use collect::keep;
 pub use deferred::Term;
 pub(crate) use deferred::{DeferredNode, Scope, defer, eagerly, in_scope, settle};
 pub use gradient_sink::{GradientSink, with_gradient_sink};
-pub(crate) use hooks::Hooks;
 use hooks::Wanted;
-pub use hooks::{Hook, gradients};
+pub use hooks::gradients;
 pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all, recording};
 pub use rollback::Rollback;

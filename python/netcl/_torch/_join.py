@@ -50,17 +50,17 @@ def _at_least(rank: int, tensors: Tuple[Any, ...]) -> Any:
 
 
 def atleast_1d(*tensors: Any) -> Any:
-    """Adds axes of size 1, so that there is at least one."""
+    """Adds axes of size 1, for at least one axis."""
     return _at_least(1, tensors)
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    """Adds axes of size 1, so that there are at least two."""
+    """Adds axes of size 1, for at least two axes."""
     return _at_least(2, tensors)
 
 
 def atleast_3d(*tensors: Any) -> Any:
-    """Adds axes of size 1, so that there are at least three."""
+    """Adds axes of size 1, for at least three axes."""
     return _at_least(3, tensors)
 
 

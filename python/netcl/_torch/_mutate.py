@@ -55,10 +55,12 @@ def _rearranged(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-POINTWISE = """abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift
-    bitwise_right_shift ceil clamp clamp_max clamp_min copysign cos cosh deg2rad div eq erf erfc exp exp2 expm1 floor floor_divide fmod frac ge gt heaviside
-    hypot ldexp le lerp lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt mul nan_to_num ne neg pow rad2deg reciprocal relu
-    remainder round rsqrt sigmoid sign sin sinc sinh sqrt square sub tan tanh trunc xlogy"""
+POINTWISE = (
+    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift "
+    "bitwise_right_shift ceil clamp clamp_max clamp_min copysign cos cosh deg2rad div eq erf erfc exp exp2 expm1 floor floor_divide fmod frac ge gt heaviside "
+    "hypot ldexp le lerp lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt mul nan_to_num ne neg pow rad2deg reciprocal relu "
+    "remainder round rsqrt sigmoid sign sin sinc sinh sqrt square sub tan tanh trunc xlogy"
+)
 ALIASES = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2",
     "arctanh": "atanh", "clip": "clamp", "divide": "div", "fix": "trunc", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",

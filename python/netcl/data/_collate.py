@@ -10,8 +10,8 @@ from .._netcl import Tensor
 
 
 def default_collate(samples: List[Any]) -> Any:
-    """Combines samples into a batch, as PyTorch does: numbers, arrays and tensors become tensors with a new first axis, dictionaries become dictionaries
-    of batches, tuples and lists become lists of batches, named tuples keep their class, and text becomes a list.
+    """Combines samples into a batch, as PyTorch does. Numbers, arrays and tensors become tensors with a new first axis. Dictionaries become dictionaries of
+    batches, tuples and lists become lists of batches, and named tuples keep their class. Text becomes a list.
     """
     first = samples[0]
     if isinstance(first, Tensor):

@@ -294,7 +294,7 @@ class Module:
         outer, _, name = target.rpartition(".")
         found: Any = self.get_submodule(outer)._tables()[table].get(name)
         if found is None:
-            raise AttributeError(f"{type(self).__name__} has no {kind} {target!r}")
+            raise AttributeError(f"{type(self).__name__} does not have the {kind} {target!r}")
         return found
 
     def get_parameter(self, target: str) -> Parameter:

@@ -1,4 +1,4 @@
-"""Optimizers with rules of their own in netcl: SGD, Adam, AdamW and Lion."""
+"""Optimizers whose rules netcl implements: SGD, Adam, AdamW and Lion."""
 
 from __future__ import annotations
 

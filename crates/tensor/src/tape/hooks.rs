@@ -3,51 +3,31 @@
 use super::collect::is_own;
 use super::{eagerly, no_grad, settle, walk, with_gradient_sink};
 use crate::ops::copied;
+use crate::tensor::autograd::Hook;
 use crate::{Error, Result, Tensor};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Receives the gradient of a tensor in a backward. A gradient that it returns replaces it.
-pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
-
-type Numbered = Vec<(u64, Hook)>;
-
-/// The hooks of a tensor, in the order of their registration.
-#[derive(Clone, Default)]
-pub(crate) struct Hooks(Arc<Mutex<Numbered>>);
-
-impl Hooks {
-    fn with<R>(&self, f: impl FnOnce(&mut Numbered) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Tensor {
     /// Registers a hook and returns its number, or `None` if the tensor does not have a gradient. A backward calls it once, with the sum of
     /// the gradients of all uses of the tensor. The hook of a tensor that a scope fused into one kernel is not called.
     pub fn add_hook(&self, hook: Hook) -> Option<u64> {
         let autograd = self.0.autograd.as_ref()?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        autograd.hooks.with(|all| all.push((number, hook)));
-        Some(number)
+        Some(autograd.hooks.add(hook))
     }
     /// Removes the hook with this number.
     pub fn remove_hook(&self, number: u64) {
         if let Some(autograd) = &self.0.autograd {
-            autograd.hooks.with(|all| all.retain(|(other, _)| *other != number));
+            autograd.hooks.remove(number);
         }
     }
     /// Returns whether it has hooks.
     pub(super) fn is_hooked(&self) -> bool {
-        self.0.autograd.as_ref().is_some_and(|a| a.hooks.with(|all| !all.is_empty()))
+        self.0.autograd.as_ref().is_some_and(|a| !a.hooks.all().is_empty())
     }
     /// Returns the gradient after the tensor's hooks.
     pub(super) fn hooked(&self, grad: Tensor) -> Result<Tensor> {
         let Some(autograd) = &self.0.autograd else { return Ok(grad) };
-        let hooks = autograd.hooks.with(|all| all.clone());
-        hooks.into_iter().try_fold(grad, |grad, (_, hook)| match hook(&grad)? {
+        autograd.hooks.all().into_iter().try_fold(grad, |grad, hook| match hook(&grad)? {
             None => Ok(grad),
             Some(new) if new.shape() == grad.shape() && new.dtype() == grad.dtype() => Ok(new),
             Some(new) => Err(Error::shape(format!(

@@ -2,7 +2,6 @@
 
 use super::Tensor;
 use super::saved::{SavedVersions, ShapeAndType};
-use crate::tape::Hooks;
 use crate::{Error, Result};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,6 +9,41 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Computes the gradients of the inputs from those of the results. An unused result does not have a gradient.
 pub(crate) type BackwardFn =
     Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
+
+/// Receives the gradient of a tensor in a backward. A gradient that it returns replaces it.
+pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
+
+/// The hooks of a tensor, in the order of their registration.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks(Arc<Mutex<NumberedHooks>>);
+
+#[derive(Default)]
+struct NumberedHooks {
+    last: u64,
+    all: Vec<(u64, Hook)>,
+}
+
+impl Hooks {
+    fn with<R>(&self, f: impl FnOnce(&mut NumberedHooks) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// Adds a hook and returns its number, which no other hook of the tensor has.
+    pub fn add(&self, hook: Hook) -> u64 {
+        self.with(|hooks| {
+            hooks.last += 1;
+            hooks.all.push((hooks.last, hook));
+            hooks.last
+        })
+    }
+    /// Removes the hook with this number.
+    pub fn remove(&self, number: u64) {
+        self.with(|hooks| hooks.all.retain(|(other, _)| *other != number));
+    }
+    /// Returns all hooks.
+    pub fn all(&self) -> Vec<Hook> {
+        self.with(|hooks| hooks.all.iter().map(|(_, hook)| Arc::clone(hook)).collect())
+    }
+}
 
 /// A tensor's place on the tape: the node of the op that created it, and the index of the result.
 pub(crate) struct Autograd {
