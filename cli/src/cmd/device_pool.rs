@@ -3,6 +3,7 @@
 //! The load is that of a training step with texts of different lengths: weights that stay, many small buffers, and activations of any size that are
 //! freed in a random order. It runs twice. The second pass shows whether the pool can use all of the freed memory again.
 
+use netcl::device::draw::Draw;
 use netcl::device::{BlockPlace, Buffer, Device, MemoryStats, human};
 use netcl::prelude::*;
 use serde::Serialize;
@@ -95,11 +96,8 @@ fn requested(live: &[Buffer]) -> usize {
 
 /// Allocates and frees buffers, and calls `look` after each change.
 fn pass(device: &Device, requests: &mut usize, mut look: impl FnMut(&[Buffer], &MemoryStats)) -> Result<()> {
-    let mut state = 1u64;
-    let mut next = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut draw = Draw::new(1);
+    let mut next = |below: usize| draw.below(below);
     // Weights of a small model.
     let mut live = (0..24).map(|i| device.allocate(4096 << (i % 8))).collect::<Result<Vec<_>>>()?;
     let weights = live.len();

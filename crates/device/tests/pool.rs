@@ -1,6 +1,7 @@
 //! The memory pool under a mixed load: blocks never overlap, rounding is bounded, and the pool does not fragment.
 #![allow(clippy::unwrap_used)] // a test
 
+use netcl_device::draw::Draw;
 use netcl_device::{BlockPlace, Buffer, Device, Settings, size_class};
 use std::collections::BTreeMap;
 
@@ -14,11 +15,8 @@ fn test_device() -> Device {
 
 /// Allocates and frees buffers of random sizes, and calls `look` with the live ones after each change.
 fn load(device: &Device, turns: u32, mut look: impl FnMut(&[Buffer])) {
-    let (mut live, mut state) = (Vec::<Buffer>::new(), 1u64);
-    let mut next = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let (mut live, mut draw) = (Vec::<Buffer>::new(), Draw::new(1));
+    let mut next = |below: usize| draw.below(below);
     for _ in 0..turns {
         if live.len() > 60 || (!live.is_empty() && next(3) == 0) {
             live.swap_remove(next(live.len()));
