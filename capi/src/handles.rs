@@ -156,10 +156,9 @@ mod tests {
     fn random_numbers_never_reach_an_object_that_is_not_there() {
         let words = Table::new("word", 0x51);
         let mine: *mut u8 = words.insert(1).unwrap();
-        let mut state = 1u64;
+        let mut draw = netcl::device::draw::Draw::new(1);
         for _ in 0..100_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let random: *const u8 = std::ptr::without_provenance(state as usize);
+            let random: *const u8 = std::ptr::without_provenance(draw.word() as usize);
             assert!(random == mine || words.get(random).is_err());
         }
     }

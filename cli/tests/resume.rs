@@ -31,7 +31,7 @@ fn ten_kills_change_no_bit() {
     let output = netcl().args(run(&whole)).output().unwrap();
     assert!(output.status.success(), "{}", texts(&output).1);
 
-    let mut draw = 0x2545_F491_4F6C_DD1Du64;
+    let mut draw = netcl::device::draw::Draw::new(0);
     let mut kills = 0;
     for attempt in 0..60 {
         let mut command = netcl();
@@ -43,11 +43,8 @@ fn ten_kills_change_no_bit() {
         let mut child =
             command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
         if kills < 10 {
-            draw ^= draw << 13;
-            draw ^= draw >> 7;
-            draw ^= draw << 17;
             // Waits longer after each unsuccessful attempt, because on a slow machine the start alone takes a while.
-            std::thread::sleep(Duration::from_millis(150 + 20 * attempt + draw % 350));
+            std::thread::sleep(Duration::from_millis(150 + 20 * attempt + draw.below(350) as u64));
             if child.try_wait().unwrap().is_none() {
                 child.kill().unwrap();
                 kills += 1;

@@ -114,11 +114,8 @@ mod tests {
 
     #[test]
     fn every_order_of_drops_releases_all_and_newer_before_older() {
-        let mut state = 1u32;
-        let mut random = |n: usize| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as usize % n
-        };
+        let mut draw = crate::draw::Draw::new(1);
+        let mut random = |n: usize| draw.below(n);
         for _ in 0..200 {
             let ranges: Vec<(usize, usize)> = (0..30)
                 .map(|_| {

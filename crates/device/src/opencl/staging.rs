@@ -198,13 +198,12 @@ mod tests {
     #[test]
     fn parts_under_way_are_never_handed_out() {
         let mut places = Places::<usize>::new(8 << 10);
-        let mut draw = 1u64;
+        let mut draw = crate::draw::Draw::new(1);
         let mut under_way: Vec<(Range<usize>, usize)> = Vec::new();
         // A short piece at the end that nothing overlaps, then two pieces that fill the rest, repeatedly.
         let first = [3 << 10, 4 << 10, 100, 4 << 10, 3 << 10, 4 << 10, 3 << 10];
         for turn in 0..10_000 {
-            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let bytes = first.get(turn).copied().unwrap_or(1 + (draw >> 33) as usize % (4 << 10));
+            let bytes = first.get(turn).copied().unwrap_or_else(|| 1 + draw.below(4 << 10));
             let mut waited = Vec::new();
             let wait = |id: &usize| -> Result<()> {
                 waited.push(*id);
