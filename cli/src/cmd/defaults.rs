@@ -12,8 +12,12 @@ pub fn preset(args: &[OsString]) -> &'static str {
         "--preset" => after(i),
         word => word.strip_prefix("--preset="),
     });
-    let usual =
-        usual_preset(words.iter().any(|word| *word == "--init" || word.starts_with("--init=")), false);
+    let given = |flag: &str| {
+        let begins =
+            |word: &str| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        words.iter().any(|word| begins(word))
+    };
+    let usual = usual_preset(given("--init"), given("--lora"), false);
     named.next_back().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(usual)
 }
 
@@ -24,7 +28,10 @@ pub fn show(command: Command, preset: &str) -> Command {
     let command = command.mut_args(|arg| {
         let Some(setting) = setting(arg.get_id().as_str()) else { return arg };
         let default = match setting.name {
-            "preset" => Some(usual_preset(preset == usual_preset(true, false), false).to_owned()),
+            "preset" => {
+                let [init, lora] = [false, true].map(|lora| usual_preset(true, lora, false));
+                Some(usual_preset(preset == init, preset == lora, false).to_owned())
+            }
             name => setting.default_text(table.get(name)),
         };
         let Some(default) = default else { return arg };
@@ -32,7 +39,7 @@ pub fn show(command: Command, preset: &str) -> Command {
     });
     command.after_help(format!(
         "The defaults shown are those of the preset {preset}; `netcl train --preset NAME --help` shows another preset's. The preset is finetune \
-         with --init, and demo-tiny on a simulated device, unless --preset names one."
+         with --init, lora with --lora, and demo-tiny on a simulated device, unless --preset names one."
     ))
 }
 

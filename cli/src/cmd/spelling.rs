@@ -74,7 +74,7 @@ pub fn mended(mut error: clap::Error, command: &mut clap::Command) -> clap::Erro
         let name = flag.trim_start_matches('-').replace('_', "-");
         if ["lora", "qlora", "peft", "dora"].iter().any(|word| name.starts_with(word)) {
             let message = format!(
-                "unexpected argument '{flag}': netcl does not train adapters; training updates all weights except those that --freeze names"
+                "unexpected argument '{flag}': adapters are trained with --lora 16, or with settings such as --lora r=16,alpha=32,targets=q_proj+v_proj"
             );
             return command.error(ErrorKind::UnknownArgument, message);
         }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn another_word_is_not_suggested() {
         let said = refused("netcl train --lora-r 8");
-        assert!(said.contains("does not train adapters") && !said.contains("--lr"), "{said}");
+        assert!(said.contains("adapters are trained with --lora 16") && !said.contains("--lr"), "{said}");
         for (line, near) in [
             ("netcl train --stps 5", Some("--steps")),
             ("netcl train --warmupp 5", Some("--warmup")),

@@ -149,11 +149,16 @@ impl Params {
     /// Joins the parameters of a model's parts on several devices, in the order of the parts.
     pub fn joined(parts: Vec<Self>) -> Option<Self> {
         parts.into_iter().reduce(|mut all, part| {
-            all.list.extend(part.list);
-            all.arenas.extend(part.arenas);
-            all.blocks.extend(part.blocks);
+            all.extend(part);
             all
         })
+    }
+
+    /// Appends other parameters on the same device, in separate arenas.
+    pub fn extend(&mut self, other: Self) {
+        self.list.extend(other.list);
+        self.arenas.extend(other.arenas);
+        self.blocks.extend(other.blocks);
     }
 
     /// Returns the device of the parameters; with several devices, the first.

@@ -31,7 +31,7 @@ use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
 use defaults::Usual;
-use netcl_model::decoder::{Decoder, DecoderConfig, ParamShape};
+use netcl_model::decoder::{Decoder, DecoderConfig, ParamShape, adapter_base};
 use netcl_model::model::Model as _;
 use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
@@ -85,6 +85,7 @@ pub struct LoadedModel {
 
 impl LoadedModel {
     /// Loads a GGUF file, a folder in the Hugging Face layout, or a training run folder onto a device, or its layers onto several ([`Fit::divide`]).
+    /// For an adapter, or a run that trained one, its base model is loaded with it.
     /// Nothing is allocated for a model that is incomplete or does not fit. Weights are loaded one parameter at a time; `progress` is called for each
     /// and may abort.
     ///
@@ -111,9 +112,14 @@ impl LoadedModel {
         options: Options<'_>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<Self> {
+        let trained = adapter_base(path)?;
+        let (path, mut adapters) = (trained.as_ref().map_or(path, |(base, _)| base), adapters.to_vec());
+        if let Some((_, adapter)) = &trained {
+            adapters.insert(0, (adapter.clone(), 1.0));
+        }
         let weights = Weights::open(path)?;
         let place = |e: Error| e.context(weights.path().display());
-        let adapters = open_all(weights.config(), adapters)?;
+        let adapters = open_all(weights.config(), &adapters)?;
         let mut quantised =
             if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
         quantised.retain(|(shape, _)| {
@@ -147,7 +153,8 @@ impl LoadedModel {
     /// # Errors
     /// Errors of [`open`](Self::open) except for memory.
     pub fn needs(path: &Path, options: Options<'_>) -> Result<MemoryPlan> {
-        let weights = Weights::open(path)?;
+        let trained = adapter_base(path)?;
+        let weights = Weights::open(trained.as_ref().map_or(path, |(base, _)| base))?;
         let quantised = if options.dequantise { Ok(Vec::new()) } else { weights.quantised() };
         let none = Adapters::new(weights.config(), &[])?;
         let needs = quantised.and_then(|quantised| weights.needs(options.dtype, &quantised, &none));

@@ -1,11 +1,11 @@
 //! A model on disk in any layout: a Hugging Face folder, a training run folder, or GGUF.
 
-use super::adapter::Adapters;
+use super::adapter::{Adapters, open_all};
 use super::architecture::{Architecture, read_config, rotary_tensors};
 use super::names::{Change, Placed, placed};
 use crate::gguf::Gguf;
 use netcl_model::checkpoint::{FileDtype, WeightFiles};
-use netcl_model::decoder::{DecoderConfig, ModelFolder};
+use netcl_model::decoder::{DecoderConfig, ModelFolder, adapter_base};
 use netcl_tensor::quant::{self, Format};
 use netcl_tensor::{Error, Result};
 use std::borrow::Cow;
@@ -82,12 +82,18 @@ fn plain(dtype: FileDtype, name: &str) -> Result<&'static Format> {
 }
 
 impl Source {
-    /// Opens a model: a `.gguf` file, a folder in the Hugging Face layout, or a training run folder. Reads the headers, and checks that every tensor
+    /// Opens a model: a `.gguf` file, a folder in the Hugging Face layout, or a training run folder. For an adapter, or a run that trained one, the
+    /// model is its base with the adapter merged. Reads the headers, and checks that every tensor
     /// exists with the right shape and no others exist.
     ///
     /// # Errors
     /// `Io`, `Format` or `Unsupported` with file and field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
+        if let Some((base, adapter)) = adapter_base(path)? {
+            let mut source = Self::open(&base)?;
+            source.adapt(open_all(&source.config, &[(adapter, 1.0)])?)?;
+            return Ok(source);
+        }
         match path.is_dir() {
             true => Self::of_folder(path),
             false => Self::of_gguf(Gguf::open(path)?),
@@ -180,8 +186,13 @@ impl Source {
     /// Applies adapters: [`read`](Self::read) returns changed tensors as f32 with the changes. The model may get biases or a separate head.
     ///
     /// # Errors
-    /// `Unsupported` for a model with parameters without a name in the format.
+    /// `Unsupported` for a model with parameters without a name in the format, or one that already has adapters.
     pub fn adapt(&mut self, adapters: Adapters) -> Result<()> {
+        if self.adapted.is_some() {
+            return Err(Error::unsupported(
+                "the model is an adapter with its base model; merge them into a file first, and add other adapters to that",
+            ));
+        }
         let config = adapters.config(&BTreeSet::new());
         let placed = placed(&config, self.architecture).map_err(|e| e.context(self.path().display()))?;
         let before = std::mem::replace(&mut self.placed, placed);

@@ -7,7 +7,7 @@
 //! └── step-00001000/
 //!     ├── config.json  generation_config.json  tokenizer.json  tokenizer_config.json
 //!     ├── modules.json  1_Pooling/config.json    of a model of sentence-transformers
-//!     ├── model.safetensors
+//!     ├── model.safetensors       for a run that trains adapters: adapter_config.json and adapter_model.safetensors, as PEFT writes them
 //!     ├── optimizer.safetensors    of a run whose state is divided: optimizer-00001-of-00002.safetensors, …, and optimizer.safetensors.index.json
 //!     ├── data.json                 names, sizes and checksums of the training files
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
@@ -41,6 +41,10 @@ use verified::Verified;
 
 /// The weights.
 pub const MODEL_FILE: &str = "model.safetensors";
+/// The settings of adapters in PEFT's format; a checkpoint with this file has adapters instead of the weights.
+pub const ADAPTER_CONFIG: &str = "adapter_config.json";
+/// The tensors of adapters.
+pub const ADAPTER_FILE: &str = "adapter_model.safetensors";
 /// The optimizer's state.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
 /// Position of the run and checksums of the other files.
@@ -51,7 +55,7 @@ pub const STATE_FILE: &str = "state.json";
 pub struct Checkpoint {
     /// Step, data position, losses; `files` is filled in when it is saved.
     pub state: State,
-    /// The weights, by their Hugging Face names.
+    /// The weights, by their Hugging Face names; of adapters, by PEFT's.
     pub model: Vec<TensorData>,
     /// The optimizer's tensors.
     pub optimizer: Vec<TensorData>,
@@ -121,7 +125,7 @@ impl Checkpoint {
         for (name, sum) in &state.files {
             let file = Verified::open(dir, name, sum)?;
             match name.as_str() {
-                MODEL_FILE => model = file.tensors()?,
+                MODEL_FILE | ADAPTER_FILE => model = file.tensors()?,
                 OPTIMIZER_FILE => optimizer = file.tensors()?,
                 OPTIMIZER_INDEX => index = Some(file.bytes()?),
                 part if parts::is_part(part) => drop(parts.insert(name.clone(), file.tensors()?)),

@@ -1,6 +1,9 @@
 //! The folder of checkpoints: saving, pruning, and finding the newest intact one.
 
-use super::{Checkpoint, MODEL_FILE, Plan, STATE_FILE, State, durable, parts, tensors::write_planned};
+use super::{
+    ADAPTER_CONFIG, ADAPTER_FILE, Checkpoint, MODEL_FILE, Plan, STATE_FILE, State, durable, parts,
+    tensors::write_planned,
+};
 use netcl_device::files::{self, Lock};
 use netcl_device::{Error, Result};
 use std::{
@@ -201,7 +204,7 @@ fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<(
     state.files.clear();
     let mut folders = BTreeSet::new();
     for (name, content) in &checkpoint.files {
-        let taken = [MODEL_FILE, STATE_FILE].contains(&&**name) || parts::is_of_optimizer(name);
+        let taken = [MODEL_FILE, ADAPTER_FILE, STATE_FILE].contains(&&**name) || parts::is_of_optimizer(name);
         if durable::name_of_file(name).is_err() || taken {
             return Err(Error::format(format!(
                 "checkpoint: {name:?} cannot be the name of an additional file"
@@ -216,8 +219,10 @@ fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<(
         state.files.insert(name.clone(), sum);
     }
     folders.iter().try_for_each(|folder| durable::sync_dir(folder))?;
-    let model = write_planned(&dir.join(MODEL_FILE), &checkpoint.model, written)?;
-    state.files.insert(MODEL_FILE.into(), model);
+    let adapters = checkpoint.files.iter().any(|(name, _)| name == ADAPTER_CONFIG);
+    let weights = if adapters { ADAPTER_FILE } else { MODEL_FILE };
+    let model = write_planned(&dir.join(weights), &checkpoint.model, written)?;
+    state.files.insert(weights.into(), model);
     state.files.extend(parts::write(dir, &checkpoint.optimizer, checkpoint.optimizer_files, written)?);
     state.write(dir)?;
     durable::sync_dir(dir)

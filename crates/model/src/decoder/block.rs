@@ -45,7 +45,8 @@ impl Mlp {
     /// Computes `residual + MLP(x)` in two launches, if the MLP has two maps with biases and a GELU.
     fn fused(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Option<Result<Tensor>> {
         let plain = !self.config.gated && self.config.activation == Activation::GeluTanh;
-        let (b1, b2) = self.up.bias.as_ref().zip(self.down.bias.as_ref()).filter(|_| plain)?;
+        let adapted = self.up.low_rank.is_some() || self.down.low_rank.is_some();
+        let (b1, b2) = self.up.bias.as_ref().zip(self.down.bias.as_ref()).filter(|_| plain && !adapted)?;
         let (w1, w2) = self.up.weight.matrix().zip(self.down.weight.matrix())?;
         let whole = || {
             let (w1, w2) = (w1?, w2?);
@@ -121,11 +122,16 @@ impl Block {
 
     /// Returns the quantized matrix with this name, if it belongs to the layer's maps.
     pub(super) fn blocks_of(&mut self, name: &str) -> Option<&mut Weight> {
-        let mut all = self.mixer.weights();
+        self.maps().into_iter().map(|map| &mut map.weight).find(|weight| weight.is_blocks_of(name))
+    }
+
+    /// Returns its linear maps, without those of experts.
+    pub(super) fn maps(&mut self) -> Vec<&mut Projection> {
+        let mut all = self.mixer.maps();
         if let Feed::Dense(mlp) = &mut self.feed {
-            all.extend([&mut mlp.up.weight, &mut mlp.down.weight]);
+            all.extend([&mut mlp.up, &mut mlp.down]);
         }
-        all.into_iter().find(|weight| weight.is_blocks_of(name))
+        all
     }
 
     /// Returns transposed copies of its dense matrices that are stored as (in, out); mixtures of experts have none.

@@ -32,7 +32,7 @@ fn reorder(rows: &[u8], of: usize, [heads, size]: [usize; 2], to_file: bool) -> 
 
 impl ParamShape {
     /// Returns the shape of a tensor in the file with `rows` rows of this parameter.
-    fn piece_dims(&self, rows: usize) -> Vec<usize> {
+    pub(super) fn piece_dims(&self, rows: usize) -> Vec<usize> {
         let width = self.dims.last().filter(|_| self.dims.len() > 1);
         [rows].into_iter().chain(width.copied()).collect()
     }
@@ -66,9 +66,17 @@ fn matrix(x: &Tensor) -> Result<Tensor> {
 
 /// Returns the weights as the tensors of a file; each is copied from the device when its bytes are requested.
 pub(super) fn state(decoder: &Decoder) -> Vec<TensorToWrite<'static>> {
-    let mut out = Vec::new();
     let all = decoder.shapes.iter().zip(decoder.params.list());
-    for (shape, parameter) in all.filter(|(shape, _)| !shape.is_copy(&decoder.config)) {
+    tensors_of(&decoder.config, all.filter(|(shape, _)| !shape.is_copy(&decoder.config)))
+}
+
+/// Does the same for these parameters.
+pub(super) fn tensors_of<'a>(
+    config: &DecoderConfig,
+    parameters: impl Iterator<Item = (&'a ParamShape, &'a Tensor)>,
+) -> Vec<TensorToWrite<'static>> {
+    let mut out = Vec::new();
+    for (shape, parameter) in parameters {
         let dtype = parameter.dtype();
         let mut data = |name: &str, shape: Vec<usize>, bytes: Box<dyn Fn() -> Result<Vec<u8>>>| {
             let (name, bytes) = (name.to_owned(), Bytes::Later(bytes));
@@ -85,7 +93,7 @@ pub(super) fn state(decoder: &Decoder) -> Vec<TensorToWrite<'static>> {
             data(name, shape.piece_dims(*rows), Box::new(bytes));
             start += rows;
         }
-        if let Some((name, n)) = absent_biases(&decoder.config, shape) {
+        if let Some((name, n)) = absent_biases(config, shape) {
             data(&name, vec![n], Box::new(move || Ok(vec![0; n * dtype.size()])));
         }
     }
@@ -227,16 +235,21 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> 
         let found = parts.get(&first(shape)).ok_or_else(|| {
             Error::internal(format!("decoder: {} is not a parameter of its configuration", shape.name))
         })?;
-        let mut values = Vec::with_capacity(parameter.count());
-        for tensor in found {
-            values.extend(tensor.floats()?);
-        }
-        if let Some(heads) = shape.by_head {
-            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            let bytes = reorder(&bytes, shape.row() * 4, heads, false);
-            values = bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
-        }
-        parameter.set_f32(&values)?;
+        set(shape, parameter, found)?;
     }
     Ok(())
+}
+
+/// Sets a parameter from its tensors in a file.
+pub(super) fn set(shape: &ParamShape, parameter: &Tensor, tensors: &[TensorView<'_>]) -> Result<()> {
+    let mut values = Vec::with_capacity(parameter.count());
+    for tensor in tensors {
+        values.extend(tensor.floats()?);
+    }
+    if let Some(heads) = shape.by_head {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let bytes = reorder(&bytes, shape.row() * 4, heads, false);
+        values = bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+    }
+    parameter.set_f32(&values)
 }

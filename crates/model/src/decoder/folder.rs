@@ -1,16 +1,17 @@
 //! Model folders in the Hugging Face layout, and run folders, whose checkpoints are such folders.
 
 use super::freeze::Freeze;
+use super::lora::Lora;
 use super::wrapper::{text_name, text_of};
 use super::{Decoder, DecoderConfig, Span, files};
-use crate::checkpoint::{FileDtype, MODEL_FILE, WeightFiles};
+use crate::checkpoint::{
+    ADAPTER_CONFIG as ADAPTER, ADAPTER_FILE, FileDtype, INDEX_FILE, MODEL_FILE, TensorData, WeightFiles,
+    read_tensors,
+};
 use crate::model::Model as _;
 use netcl_tensor::{DType, Device, Error, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// File of an adapter that PEFT saved.
-const ADAPTER: &str = "adapter_config.json";
 
 /// Returns the model folder that `dir` denotes: `dir` itself, or the best checkpoint of a run folder, or its last if none was evaluated.
 ///
@@ -56,6 +57,31 @@ fn adapter_alone(dir: &Path) -> Error {
     ))
 }
 
+/// Returns true if a folder contains an adapter without the weights of a model.
+pub fn is_adapter(dir: &Path) -> bool {
+    let has = |name: &str| dir.join(name).exists();
+    has(ADAPTER) && has(ADAPTER_FILE) && !has(MODEL_FILE) && !has(INDEX_FILE)
+}
+
+/// Returns the base model of an adapter, and the adapter's folder, if `dir` is an adapter or a run folder whose best checkpoint is one. The base
+/// model is the folder or GGUF file that `adapter_config.json` names.
+///
+/// # Errors
+/// `Format` if the base model is not named, or does not exist.
+pub fn adapter_base(dir: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let found = if is_adapter(dir) { Some(dir.to_owned()) } else { model_folder(dir).ok() };
+    let Some(adapter) = found.filter(|adapter| is_adapter(adapter)) else { return Ok(None) };
+    let file = adapter.join(ADAPTER);
+    let text = netcl_device::files::read_text(&file).map_err(|e| Error::io("reading", &file, &e))?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", file.display())))?;
+    let base = json["base_model_name_or_path"].as_str().map(PathBuf::from);
+    match base.filter(|base| !base.as_os_str().is_empty() && base.exists()) {
+        Some(base) => Ok(Some((base, adapter))),
+        None => Err(adapter_alone(&adapter)),
+    }
+}
+
 /// A model folder with its parsed configuration.
 pub struct ModelFolder {
     /// Path of the folder.
@@ -92,7 +118,7 @@ impl ModelFolder {
                     .into(),
             );
         }
-        if path.join(ADAPTER).exists() {
+        if path.join(ADAPTER).exists() && !is_adapter(&path) {
             notes.push(format!(
                 "the folder also contains an adapter, {ADAPTER}, which is not applied; to apply it, add --lora {}",
                 path.display()
@@ -110,6 +136,9 @@ impl ModelFolder {
     /// # Errors
     /// Same as [`WeightFiles::open`].
     pub fn weights(&self) -> Result<WeightFiles> {
+        if is_adapter(&self.path) {
+            return Err(adapter_alone(&self.path));
+        }
         let files = WeightFiles::open(&self.path)?;
         Ok(if self.wrapped { files.renamed(text_name) } else { files })
     }
@@ -179,11 +208,19 @@ impl DecoderConfig {
 
 impl Decoder {
     /// Loads a model from a folder in the Hugging Face layout (`config.json`, and safetensors in one file or several with an index) or from a run
-    /// folder. Weights are stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32.
+    /// folder; for a run that trained adapters, with their base model. Weights are stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32.
     ///
     /// # Errors
     /// `Io` or `Format` with the missing or invalid file; nothing is allocated unless the files contain the model.
     pub fn open(device: &Device, dir: &Path, dtype: Option<DType>) -> Result<Self> {
-        ModelFolder::open(dir)?.decoder(device, dtype, &Freeze::default())
+        let Some((base, adapter)) = adapter_base(dir)? else {
+            return ModelFolder::open(dir)?.decoder(device, dtype, &Freeze::default());
+        };
+        let mut decoder = ModelFolder::open(&base)?.decoder(device, dtype, &Freeze::all())?;
+        let place = |e: Error| e.context(adapter.display());
+        decoder.add_lora(&Lora::of_peft(&adapter).map_err(place)?, None).map_err(place)?;
+        let tensors = read_tensors(&adapter.join(ADAPTER_FILE))?;
+        decoder.load_adapters(&tensors.iter().map(TensorData::view).collect::<Vec<_>>()).map_err(place)?;
+        Ok(decoder)
     }
 }

@@ -27,16 +27,16 @@ impl ParamShape {
     /// Returns true if it is the matrix of a linear map stored as (out, in) with the rows of its pieces in order. Quantized blocks can replace
     /// such a matrix. False for experts, embeddings and matrices stored as (in, out).
     pub fn is_map(&self, config: &DecoderConfig) -> bool {
+        self.is_linear(config) && !config.family.names.transposed && self.by_head.is_none()
+    }
+
+    /// Returns true if it is the matrix of a linear map in any order. False for experts, their router, and embeddings.
+    pub fn is_linear(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let tables =
             [names.embedding, names.positions].map(|table| format!("{}{table}.weight", names.prefix));
         let router = names.experts.is_some_and(|e| self.name.ends_with(&format!("{}.gate.weight", e.folder)));
-        self.dims.len() == 2
-            && !names.transposed
-            && self.by_head.is_none()
-            && !router
-            && self.name.ends_with(".weight")
-            && !tables.contains(&self.name)
+        self.dims.len() == 2 && !router && self.name.ends_with(".weight") && !tables.contains(&self.name)
     }
 
     /// Returns true if it contains the stacked matrices of all experts. Quantized ones are one matrix with all their rows.

@@ -6,6 +6,7 @@
 //! is a list of stages (`stage.rs`).
 
 mod activation;
+mod adapted;
 mod ahead;
 mod angles;
 mod batch;
@@ -24,6 +25,7 @@ mod files;
 mod folder;
 mod freeze;
 mod lister;
+mod lora;
 mod mixer;
 mod mixture;
 mod norm;
@@ -53,9 +55,10 @@ pub use config::{
 };
 pub use families::{FAMILIES, FileFacts, Row};
 pub use family::{ExpertNames, Family, Names};
-pub use folder::{ModelFolder, broken_weights, model_folder};
+pub use folder::{ModelFolder, adapter_base, broken_weights, is_adapter, model_folder};
 pub use freeze::Freeze;
 pub use lister::ParamShape;
+pub use lora::{Lora, MapAdapter};
 #[doc(hidden)]
 pub use mixer::MOVING_AVERAGE;
 pub use mixer::{AttentionConfig, MixerCosts, MixerName, QkNorm};
@@ -71,6 +74,7 @@ use crate::layers::Mode;
 use crate::layers::Recompute;
 use crate::model::{Continuation, Model};
 use crate::params::Params;
+use adapted::DecoderAdapters;
 use block::Block;
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
@@ -90,6 +94,8 @@ pub struct Decoder {
     params: Params,
     shapes: Vec<ParamShape>,
     stages: Vec<Stage>,
+    /// Adapters that are trained.
+    adapters: Option<DecoderAdapters>,
 }
 
 impl Decoder {
@@ -216,7 +222,7 @@ impl Decoder {
             parts.push(params);
         }
         let params = Params::joined(parts).ok_or_else(|| Error::internal("decoder: no stages"))?;
-        let decoder = Self { config, params, shapes, stages };
+        let decoder = Self { config, params, shapes, stages, adapters: None };
         decoder.copy_embedding()?;
         Ok(decoder)
     }
@@ -379,10 +385,10 @@ impl Model for Decoder {
         }
     }
     fn state(&self) -> Vec<TensorToWrite<'static>> {
-        files::state(self)
+        if self.adapters.is_some() { self.adapter_state() } else { files::state(self) }
     }
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {
-        files::load(self, tensors)
+        if self.adapters.is_some() { self.load_adapters(tensors) } else { files::load(self, tensors) }
     }
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
         Ok(Box::new(continued::Text::new(self)))

@@ -160,6 +160,14 @@ impl LowRankProduct {
 }
 
 impl Weight {
+    /// Returns true if it is the matrix with this name.
+    pub(super) fn is_called(&self, own: &str) -> bool {
+        match self {
+            Self::Dense { tensor, .. } => tensor.name() == Some(own),
+            Self::Blocks { name, .. } => name == own,
+        }
+    }
+
     /// Returns true if it is the quantized matrix with this name.
     pub(super) fn is_blocks_of(&self, own: &str) -> bool {
         matches!(self, Self::Blocks { name, .. } if name == own)

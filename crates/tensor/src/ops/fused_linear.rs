@@ -27,7 +27,10 @@ pub struct PreNorm<'a> {
 
 impl PreNorm<'_> {
     /// Runs the norm as a separate operation.
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// Errors of the norm.
+    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let gamma = if self.unit_offset { self.gamma.add_scalar(1.0)? } else { self.gamma.clone() };
         match self.beta {
             Some(beta) => layer_norm(x, &gamma, beta, self.eps),

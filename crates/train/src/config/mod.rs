@@ -110,7 +110,8 @@ impl TrainConfig {
     pub fn resolve_on(file: Option<&Path>, flags: &Overlay, simulated: bool) -> Result<Self> {
         let simulated = simulated && file.is_none();
         let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;
-        let usual = presets::usual(flags.init.as_ref().or(file.init.as_ref()).is_some(), simulated);
+        let starts = flags.init.as_ref().or(file.init.as_ref()).is_some();
+        let usual = presets::usual(starts, flags.lora.as_ref().or(file.lora.as_ref()).is_some(), simulated);
         let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(usual);
         let preset = Self::preset(name)?;
         // The file of a run is complete; the model it started from may no longer exist.

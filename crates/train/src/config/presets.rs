@@ -4,7 +4,7 @@ use super::TrainConfig;
 use netcl_tensor::DType;
 
 /// Names of the presets, the default first.
-pub const PRESETS: [&str; 12] = [
+pub const PRESETS: [&str; 13] = [
     "demo",
     "demo-tiny",
     "char",
@@ -17,25 +17,29 @@ pub const PRESETS: [&str; 12] = [
     "llama-1b",
     "qwen3-0.6b",
     FINETUNE,
+    LORA,
 ];
 
 /// Returns the presets that describe a model, as opposed to fine-tuning of an existing one.
 pub fn models() -> impl Iterator<Item = &'static str> {
-    PRESETS.into_iter().filter(|name| *name != FINETUNE)
+    PRESETS.into_iter().filter(|name| ![FINETUNE, LORA].contains(name))
 }
 
 /// Preset for training that starts from a model's weights.
 pub(super) const FINETUNE: &str = "finetune";
+/// Preset for training adapters of a model.
+pub(super) const LORA: &str = "lora";
 
 /// Preset that a simulated device trains in minutes.
 pub const SIMULATED: &str = "demo-tiny";
 
-/// Returns the default preset, if neither flags nor a file name one: fine-tuning if the run starts from a model, on every device.
-pub fn usual(starts_from_model: bool, simulated: bool) -> &'static str {
-    match (starts_from_model, simulated) {
-        (true, _) => FINETUNE,
-        (false, true) => SIMULATED,
-        (false, false) => PRESETS[0],
+/// Returns the default preset, if neither flags nor a file name one: for adapters, or fine-tuning if the run starts from a model, on every device.
+pub fn usual(starts_from_model: bool, lora: bool, simulated: bool) -> &'static str {
+    match (starts_from_model, lora, simulated) {
+        (_, true, _) => LORA,
+        (true, false, _) => FINETUNE,
+        (false, false, true) => SIMULATED,
+        (false, false, false) => PRESETS[0],
     }
 }
 
@@ -54,6 +58,8 @@ pub(super) fn of(name: &str) -> Option<TrainConfig> {
         "llama-1b" => llama_1b(),
         "qwen3-0.6b" => qwen3(),
         FINETUNE => finetune(),
+        // Adapters begin at zero and take ten times the rate of weights.
+        LORA => TrainConfig { lr: 2e-4, min_lr: 2e-5, ..finetune() },
         _ => return None,
     };
     Some(TrainConfig { preset: name.into(), ..config })

@@ -140,6 +140,9 @@ settings! {
     freeze: Vec<String> = Vec::new(),
         "Freeze parameters of these names (repeatable), such as 'model.layers.0.*' or '*embed_tokens*'",
         Setting::new(Model, Fixed).value("PATTERN");
+    lora: Option<String> = None,
+        "Train adapters of this rank instead of the weights of --init: 16, or r=16,alpha=32,targets=q_proj+v_proj,rslora=true",
+        Setting::new(Model, Fixed).value("SETTINGS").check(NotEmpty).unset("train the weights").also(&["lora_r", "lora_rank"]);
 
     data: Vec<String> = Vec::new(),
         "Text files, folders, globs or token shards (*.bin, *.npy); for presets of images, one folder",

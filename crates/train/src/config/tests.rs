@@ -77,7 +77,8 @@ fn the_preset_of_a_run_that_names_none_follows_from_model_and_device() {
         (true, false, "finetune"),
         (true, true, "finetune"),
     ] {
-        assert_eq!(usual_preset(init, simulated), name);
+        assert_eq!(usual_preset(init, false, simulated), name);
+        assert_eq!(usual_preset(init, true, simulated), "lora");
     }
     let on = |flags: &Overlay| TrainConfig::resolve_on(None, flags, true).unwrap().preset;
     assert_eq!(on(&Overlay::default()), SIMULATED);

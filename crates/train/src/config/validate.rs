@@ -4,6 +4,7 @@ use super::TrainConfig;
 use super::value::too_large;
 use crate::schedule::Schedule;
 use netcl_device::{Error, Result};
+use netcl_model::decoder::Lora;
 
 /// Largest head size.
 const MAX_HEAD: usize = super::table::MAX_HEAD as usize;
@@ -21,14 +22,35 @@ impl TrainConfig {
             .or_else(|| self.sizes())
             .or_else(|| self.heads())
             .or_else(|| self.rates())
-            .or_else(|| self.momentum());
+            .or_else(|| self.momentum())
+            .or_else(|| self.adapters());
         netcl_model::decoder::Freeze::new(&self.freeze)?;
+        self.lora.as_deref().map(Lora::parse).transpose()?;
         super::storage_type(&self.dtype.to_string())?;
         if let Some(message) = wrong {
             return Err(Error::format(message));
         }
         // Refuses settings that the family does not have.
         self.decoder(self.vocab.unwrap_or(1)).map(drop)
+    }
+
+    fn adapters(&self) -> Option<String> {
+        let lora = self.lora.as_ref()?;
+        let refused = |with: &str, why: &str| Some(format!("--lora {lora} {with}: {why}"));
+        match () {
+            () if self.init.is_none() => {
+                refused("without --init", "adapters change an existing model; name it with --init DIR")
+            }
+            () if !self.freeze.is_empty() => refused(
+                "with --freeze",
+                "the model's own weights are all frozen; choose the adapted maps with targets=…",
+            ),
+            () if self.pipeline > 1 => refused(
+                "with --pipeline",
+                "adapters of a pipeline's stages are not supported; use replicas (--devices) or --pipeline 1",
+            ),
+            () => None,
+        }
     }
 
     fn momentum(&self) -> Option<String> {

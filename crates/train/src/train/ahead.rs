@@ -1,5 +1,6 @@
 //! Compiles the first step's kernels before it runs, in several processes if the settings allow.
 
+use super::adapters::new_decoder;
 use super::next_token::NextToken;
 use super::rule::optimizer;
 use super::sums::Sums;
@@ -9,7 +10,7 @@ use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Batch, DataWatch, DataWatcher, Stage};
 use netcl_device::Device;
 use netcl_kernel::ahead::build;
-use netcl_model::decoder::{Decoder, DecoderConfig, Freeze};
+use netcl_model::decoder::DecoderConfig;
 use netcl_model::model::Model;
 use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::random::counter;
@@ -39,8 +40,7 @@ pub(super) fn compile(
 
 /// Executes a run up to the end of its first step, on any device.
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: bool) -> Result<()> {
-    let freeze = Freeze::new(&config.freeze)?;
-    let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;
+    let model = new_decoder(device, config, model.clone(), Some(config.seed))?;
     let mut optimizer = optimizer(model.params(), config, None)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;

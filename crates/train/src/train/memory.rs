@@ -6,7 +6,7 @@ use super::uploads::{PREFETCH, Uploads};
 use crate::config::TrainConfig;
 use netcl_device::{Capabilities, available_memory, human};
 use netcl_dist::RelaySettings;
-use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Placement};
+use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Lora, Placement};
 use netcl_model::layers::Recompute;
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
 use netcl_tensor::{Device, Error, Result};
@@ -132,12 +132,18 @@ impl MemoryPlan {
     /// Estimates `config` and `model` on a device with these `capabilities`.
     pub fn of(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> Self {
         let dtype = config.dtype;
-        let count = model.parameters() as u64;
+        let own = model.parameters() as u64;
+        let lora = config.lora.as_deref().and_then(|text| Lora::parse(text).ok());
         let frozen = Freeze::new(&config.freeze).map_or(0, |freeze| freeze.elements(model)) as u64;
-        let of_trained = |bytes: u64| count.saturating_sub(frozen).saturating_mul(bytes);
+        let adapters = lora.as_ref().map(|lora| lora.elements(model) as u64);
+        let trained = adapters.unwrap_or(own.saturating_sub(frozen));
+        let count = own.saturating_add(adapters.unwrap_or(0));
+        let of_trained = |bytes: u64| trained.saturating_mul(bytes);
         let batch = product(&[config.batch, config.context, 2 * 4]);
         let parameters = count.saturating_mul(dtype.size() as u64);
         let optimizer = of_trained(rule(config).bytes(dtype) as u64);
+        // A checkpoint of adapters does not have the model's own weights.
+        let saved = adapters.map_or(parameters, |_| of_trained(dtype.size() as u64));
         Self {
             count,
             parameters,
@@ -147,7 +153,7 @@ impl MemoryPlan {
             activations: activations(config, model, capabilities),
             inputs: Uploads::planned(config.batch, config.context),
             host: batch.saturating_mul((PREFETCH + 2) as u64),
-            checkpoint: parameters.saturating_add(optimizer),
+            checkpoint: saved.saturating_add(optimizer),
             gradients_wait: config.grad_accum > 1,
             exchange: 0,
             ranks: 1,

@@ -11,6 +11,7 @@
 //!
 //! All random numbers of a step are functions of (seed, step), so a resumed run is bit-identical to an uninterrupted one.
 
+mod adapters;
 mod ahead;
 mod balance;
 mod companions;

@@ -13,6 +13,7 @@ mod peft;
 
 pub use apply::{AdapterProduct, Adapters, open_all};
 
+use netcl_model::decoder::is_adapter;
 use netcl_tensor::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,9 @@ impl Adapter {
     /// Returns true if there is an adapter at this path, and not a model.
     pub fn is_at(path: &Path) -> bool {
         match path.is_dir() {
-            true => path.join(peft::CONFIG).exists() && !path.join("config.json").exists(),
+            true => {
+                is_adapter(path) || path.join(peft::CONFIG).exists() && !path.join("config.json").exists()
+            }
             false => gguf::is_adapter(path),
         }
     }

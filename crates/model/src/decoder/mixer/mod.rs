@@ -15,7 +15,6 @@ use super::norm::Norm;
 use super::pass::{Pass, StepAt};
 use super::projection::Projection;
 use super::state::{LayerState, StateSpec};
-use super::weight::Weight;
 use crate::params::Params;
 use netcl_tensor::{Error, Result, Tensor};
 
@@ -98,8 +97,8 @@ pub(in crate::decoder) trait Mixer: Send + Sync {
     /// Returns the map into the residual stream.
     fn out(&self) -> &Projection;
 
-    /// Returns the matrices that quantized blocks may replace.
-    fn weights(&mut self) -> Vec<&mut Weight>;
+    /// Returns its linear maps, which take adapters, and whose matrices quantized blocks may replace.
+    fn maps(&mut self) -> Vec<&mut Projection>;
 
     /// Returns its part of a step in one launch, in blocks with norms of `norm`; `copies` are those of [`row_major`](Self::row_major).
     ///

@@ -7,6 +7,7 @@ use crate::config::{Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, DataWatch, Eval, Loader, Splits, TokenCache};
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, StepMetrics};
+use crate::train::adapters::{BaseRecord, frozen, new_decoder, with_adapters};
 use crate::train::companions::Companions;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
@@ -20,7 +21,7 @@ use crate::train::zero::Shards;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_model::checkpoint::Checkpoint;
-use netcl_model::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder, Span};
+use netcl_model::decoder::{Decoder, DecoderConfig, ModelFolder, Span};
 use netcl_model::model::Model;
 use netcl_model::tokenizer::Tokenizer;
 use netcl_tensor::random::counter;
@@ -31,6 +32,7 @@ use std::path::{Path, PathBuf};
 struct Parts {
     model: Box<dyn Model>,
     companions: Companions,
+    base: Option<BaseRecord>,
     optimizer: Optimizer,
     shards: Option<Shards>,
     loader: Loader,
@@ -81,7 +83,15 @@ impl Parts {
         plan(&shape)?;
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
-        let init = folder.as_ref().filter(|_| from.is_none());
+        // The weights under adapters are those of the base model, also in a resumed run.
+        let under = match (from, &config.init, &config.lora) {
+            (Some(_), Some(dir), Some(_)) => {
+                Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?)
+            }
+            _ => None,
+        };
+        let base = BaseRecord::of(config, from.map(|(checkpoint, _)| checkpoint))?;
+        let init = under.as_ref().or_else(|| folder.as_ref().filter(|_| from.is_none()));
         // A resumed run's weights come from its checkpoint.
         let seed = from.is_none().then_some(config.seed);
         let model = model_of(device, config, (init, seed), shape, parallel.and_then(Parallel::pipe))?;
@@ -99,6 +109,7 @@ impl Parts {
         Ok(Self {
             model,
             companions,
+            base,
             optimizer,
             shards,
             loader,
@@ -120,12 +131,14 @@ fn model_of(
     shape: DecoderConfig,
     pipe: Option<&Pipe>,
 ) -> Result<Box<dyn Model>> {
-    let (dtype, freeze) = (config.dtype, Freeze::new(&config.freeze)?);
+    let (dtype, freeze) = (config.dtype, frozen(config)?);
     let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
     let model = match (init, &span) {
-        (Some(folder), None) => folder.decoder(device, Some(dtype), &freeze),
+        (Some(folder), None) => {
+            folder.decoder(device, Some(dtype), &freeze).and_then(|model| with_adapters(model, config, seed))
+        }
         (Some(folder), Some(span)) => folder.part(span, dtype, &freeze),
-        (None, None) => Decoder::partly_frozen(device, shape, dtype, seed, &freeze),
+        (None, None) => new_decoder(device, config, shape, seed),
         (None, Some(span)) => Decoder::part(span, shape, dtype, seed, &freeze),
     };
     let model = model.map_err(|e| if init.is_some() { e.context("--init") } else { e })?;
@@ -388,6 +401,7 @@ impl Trainer {
         let task = Texts {
             model: parts.model,
             companions: parts.companions,
+            base: parts.base,
             loader: parts.loader,
             eval: parts.eval,
             lengths: parts.tokenizer.as_ref().and_then(Tokenizer::byte_lengths),

@@ -4,6 +4,7 @@ use super::clock::TokenClock;
 use crate::config::TrainConfig;
 use crate::data::{Batch, DATA_FILE, Eval, Loader, Position, Prefetch};
 use crate::run::StepMetrics;
+use crate::train::adapters::{self, BaseRecord};
 use crate::train::companions::Companions;
 use crate::train::next_token::NextToken;
 use crate::train::observer::{Observer, RunInfo};
@@ -32,6 +33,8 @@ pub(crate) struct Texts {
     pub model: Box<dyn Model>,
     /// Companion files of the model.
     pub companions: Companions,
+    /// Files of the base model, if adapters are trained.
+    pub base: Option<BaseRecord>,
     pub loader: Loader,
     pub eval: Option<Eval>,
     pub tokenizer: Option<Tokenizer>,
@@ -336,6 +339,7 @@ impl Task for Texts {
             ("config.json".to_string(), self.config_json()?),
             (DATA_FILE.to_string(), self.data.clone()),
         ];
+        files.extend(adapters::files(&self.config, self.model.config(), self.base.as_ref())?);
         files.extend(self.companions.files.clone());
         if let Some(tokenizer) = &self.tokenizer {
             let new =

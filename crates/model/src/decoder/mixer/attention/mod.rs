@@ -15,7 +15,6 @@ use crate::decoder::norm::Norm;
 use crate::decoder::pass::{Pass, StepAt};
 use crate::decoder::projection::Projection;
 use crate::decoder::state::LayerState;
-use crate::decoder::weight::Weight;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
 use netcl_tensor::ops::fused_linear::FusedOps;
@@ -117,8 +116,8 @@ impl Mixer for Attention {
     fn out(&self) -> &Projection {
         &self.out
     }
-    fn weights(&mut self) -> Vec<&mut Weight> {
-        vec![&mut self.qkv.weight, &mut self.out.weight]
+    fn maps(&mut self) -> Vec<&mut Projection> {
+        vec![&mut self.qkv, &mut self.out]
     }
     fn fused<'a>(
         &'a self,

@@ -10,7 +10,6 @@ use crate::decoder::norm::Norm;
 use crate::decoder::pass::{Pass, StepAt};
 use crate::decoder::projection::Projection;
 use crate::decoder::state::{At, LayerState, StateSpec};
-use crate::decoder::weight::Weight;
 use crate::params::{Init, Params};
 use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::ops::join::cat;
@@ -131,8 +130,8 @@ impl Mixer for MovingAverage {
     fn out(&self) -> &Projection {
         &self.out
     }
-    fn weights(&mut self) -> Vec<&mut Weight> {
-        vec![&mut self.input.weight, &mut self.out.weight]
+    fn maps(&mut self) -> Vec<&mut Projection> {
+        vec![&mut self.input, &mut self.out]
     }
     fn boxed(&self) -> Box<dyn Mixer> {
         Box::new(self.clone())
