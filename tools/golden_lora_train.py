@@ -57,7 +57,7 @@ def make(case):
     config = folder / "adapter_config.json"
     config.write_text(config.read_text().replace(str(source), f"netcl/{name}"))
     model = model.double()
-    # Evaluation mode: the tiny models have no dropout, and the losses of routers are off.
+    # Evaluation mode turns off dropout and the losses of routers.
     model.eval()
     ids = torch.randint(0, base.config.vocab_size, (STEPS, BATCH, LENGTH + 1))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], **ADAMW)

@@ -88,6 +88,11 @@ pub(crate) fn records(inputs: &[&Tensor]) -> bool {
     RECORDING.get() && inputs.iter().any(|t| t.requires_grad())
 }
 
+/// Returns whether an operation on `x` would be recorded.
+pub fn records_gradient(x: &Tensor) -> bool {
+    records(&[x])
+}
+
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Records the result of `op` on the tape, if any input needs a gradient.

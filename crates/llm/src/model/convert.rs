@@ -406,6 +406,16 @@ fn comparable(config: &DecoderConfig) -> DecoderConfig {
     out
 }
 
+/// Writes everything but the weights of a model into a folder, in the layout of Hugging Face: its configuration, tokenizer and related files.
+///
+/// # Errors
+/// `Unsupported` for a configuration that the layout cannot express; `Io`.
+pub fn write_description(source: &Source, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("creating", folder, &e))?;
+    put_json(&folder.join("config.json"), &folder_config(source, FileDtype::F32)?)?;
+    companions(source, folder)
+}
+
 /// Returns the type for a folder's tensors: the requested one, or that of a GGUF file's matrices if vectors fit into it.
 fn to_folder(
     source: &Source,

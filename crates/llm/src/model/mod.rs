@@ -21,7 +21,7 @@ mod tokenizer_tests;
 mod tokens;
 
 pub use architecture::{ARCHITECTURES, Architecture, read_config, write_config};
-pub use convert::{Importance, OutputFormat, Progress, WriteOptions, convert, planned};
+pub use convert::{Importance, OutputFormat, Progress, WriteOptions, convert, planned, write_description};
 pub use mix::{MIXES, Mix};
 pub use names::{Change, Placed};
 pub(crate) use pooling::Pooling;

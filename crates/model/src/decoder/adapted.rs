@@ -17,7 +17,7 @@ pub(super) struct DecoderAdapters {
 
 impl Decoder {
     /// Adds adapters to the linear maps of its layers. A of each is drawn from `seed` as in PEFT; without a seed it is zero, to be loaded afterwards.
-    /// B is zero. The model's own parameters must be frozen ([`Freeze::all`](super::Freeze::all)).
+    /// B is zero. The model's own parameters are frozen.
     ///
     /// # Errors
     /// `Format` for a target that the model does not have; `Unsupported` for layers on several devices; `Memory`.
@@ -37,6 +37,9 @@ impl Decoder {
             }
             Ok(())
         })?;
+        for own in self.params.list() {
+            own.set_requires_grad(false);
+        }
         self.params.extend(params);
         let shapes = all.iter().flat_map(|adapter| adapter.shapes().cloned()).collect();
         self.adapters = Some(DecoderAdapters { lora: lora.clone(), shapes });

@@ -1,7 +1,7 @@
 //! Low-rank adapters that are trained while the model is frozen (Hu et al. 2021, "LoRA: low-rank adaptation of large language models").
 //!
-//! A linear map `y = W x + b` becomes `y = W x + b + s B A x`, with A (r, in) drawn as in PEFT, B (out, r) zero, and `s = alpha / r`. The tensors have
-//! the names and shapes of PEFT's files. Matrices that are one parameter here, such as queries, keys and values, share one product with A.
+//! A linear map `y = W x + b` becomes `y = W x + b + s B A x` with `s = alpha / r`. A (r, in) is drawn as in PEFT, and B (out, r) is zero. The tensors
+//! have the names and shapes of PEFT's files. Matrices that are one parameter here, such as queries, keys and values, share one product with A.
 
 use super::lister::ParamShape;
 use super::projection::Projection;
@@ -216,7 +216,7 @@ impl Lora {
 }
 
 impl Lora {
-    /// Returns the last parts of the names of adapted modules if they select no others, as PEFT writes them; otherwise the whole names.
+    /// Returns the names of adapted modules for PEFT: their last parts if these select the same modules, and the whole names if not.
     fn short_names(&self, config: &DecoderConfig, modules: BTreeSet<String>) -> Result<BTreeSet<String>> {
         let last = |name: &String| name.rsplit('.').next().unwrap_or_default().to_owned();
         let short: BTreeSet<String> = modules.iter().map(last).collect();
@@ -271,7 +271,7 @@ pub struct MapAdapter {
 }
 
 impl MapAdapter {
-    /// Returns the adapters of the map's parts that `hit` selects; `None` if there are none.
+    /// Returns the adapters of the map's parts that `hit` selects; `None` if it selects none.
     fn new(
         lora: &Lora,
         config: &DecoderConfig,

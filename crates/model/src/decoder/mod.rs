@@ -124,8 +124,8 @@ impl Decoder {
         Self::made(&[span], config, dtype, seed, freeze, BTreeMap::new())
     }
 
-    /// Returns a model in which quantized blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
-    /// The other parameters are drawn from `seed`; without one they are zero, to be loaded afterwards.
+    /// Returns a model in which quantized blocks replace some matrices, by parameter name. Only its adapters can be trained
+    /// ([`add_lora`](Self::add_lora)). The other parameters are drawn from `seed`; without one they are zero, to be loaded afterwards.
     ///
     /// # Errors
     /// `Shape` if blocks do not have their parameter's shape; `Format` for a name that is not a replaceable matrix; `Memory`.
@@ -276,7 +276,12 @@ impl Decoder {
 
     /// Takes ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
     fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
-        let (x, routers) = self.blocks(&self.entered(ids, mode)?, mode)?;
+        let mut x = self.entered(ids, mode)?;
+        if mode.recompute >= Recompute::Block && !x.requires_grad() {
+            // A block is recomputed only if its input has a gradient. That of a frozen embedding is not used.
+            x = x.parameter("rows of a frozen embedding");
+        }
+        let (x, routers) = self.blocks(&x, mode)?;
         Ok((self.last()?.normed(&x)?, routers))
     }
 

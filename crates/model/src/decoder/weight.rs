@@ -13,8 +13,10 @@ use netcl_tensor::ops::fused_linear::{
 };
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
+use netcl_tensor::ops::linear_of_blocks::linear_of_blocks;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::quant::Blocks;
+use netcl_tensor::tape::records_gradient;
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
 /// Such a matrix.
@@ -60,7 +62,10 @@ impl Weight {
             Self::Dense { tensor, transposed: true } => tensor.transpose(0, 1),
             Self::Blocks { parts, beside, .. } => {
                 let parts = parts.iter().map(|part| part.dense(dtype)).collect::<Result<Vec<_>>>()?;
-                let rows = cat(&parts.iter().collect::<Vec<_>>(), 0)?;
+                let rows = match &parts[..] {
+                    [one] => one.clone(),
+                    parts => cat(&parts.iter().collect::<Vec<_>>(), 0)?,
+                };
                 match beside {
                     Some(LowRankProduct { a, b }) => linear_residual(&rows, b, a),
                     None => Ok(rows),
@@ -131,10 +136,25 @@ impl Weight {
 }
 
 fn of_blocks(x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
+    if records_gradient(x) {
+        return trained(x, parts, around);
+    }
     match parts {
         [one] => fused_linear_of_blocks(x, one, around),
         parts => fused_linear_of_parts(x, parts, around),
     }
+}
+
+/// Computes the map with a gradient of x, operation by operation.
+fn trained(x: &Tensor, parts: &[Blocks], around: FusedOps<'_>) -> Result<Tensor> {
+    let x = &around.norm.map_or_else(|| Ok(x.clone()), |norm| norm.apply(x))?;
+    let y = linear_of_blocks(x, parts, around.bias)?;
+    let y = match around.activation {
+        None => y,
+        Some((gate, true)) => gated(&y, gate)?,
+        Some((gate, false)) => gate.apply(&y)?,
+    };
+    around.residual.map_or_else(|| Ok(y.clone()), |residual| residual.add(&y))
 }
 
 impl LowRankProduct {

@@ -17,6 +17,7 @@ mod counters;
 pub mod decode_step;
 pub mod einsum;
 mod integer;
+pub mod linear_of_blocks;
 pub mod losses;
 pub mod map;
 mod norm;

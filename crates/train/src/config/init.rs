@@ -4,8 +4,28 @@
 
 use super::{Overlay, TrainConfig};
 use netcl_device::{Error, Result};
+use netcl_llm::model::Source;
 use netcl_model::decoder::DecoderConfig;
 use std::path::Path;
+
+/// Returns the configuration of the model in a folder, or in a GGUF file if adapters are trained.
+///
+/// # Errors
+/// Errors of the files; `Unsupported` for a GGUF file whose weights would be trained.
+pub(super) fn shape(path: &Path, adapters: bool) -> Result<DecoderConfig> {
+    if !path.is_file() {
+        return DecoderConfig::of_folder(path);
+    }
+    let config = Source::open(path).map_err(|e| e.context("--init"))?.config;
+    match adapters {
+        true => Ok(config),
+        false => Err(Error::unsupported(format!(
+            "--init {path}: the weights of a GGUF file stay as they are; train adapters with --lora 16, or convert the file to a folder with netcl \
+             quantize {path} DIR --type f32 and train its weights",
+            path = path.display()
+        ))),
+    }
+}
 
 /// Returns the sizes of the model as settings: key and value.
 fn sizes(own: &DecoderConfig) -> [(&'static str, usize); 7] {
@@ -78,8 +98,12 @@ pub(super) fn take(
     config.bias = own.norm.bias;
     config.context = context.unwrap_or(config.context).min(own.context);
     if config.tokenizer == "char" {
-        let tokenizer =
-            netcl_model::decoder::model_folder(Path::new(dir))?.join(netcl_model::tokenizer::FILE);
+        let dir = Path::new(dir);
+        // A GGUF file contains its tokenizer.
+        let tokenizer = match dir.is_file() {
+            true => dir.to_owned(),
+            false => netcl_model::decoder::model_folder(dir)?.join(netcl_model::tokenizer::FILE),
+        };
         let text = tokenizer.to_str().map(Into::into);
         config.tokenizer = text.ok_or_else(|| {
             Error::format(format!(

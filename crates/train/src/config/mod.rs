@@ -119,7 +119,7 @@ impl TrainConfig {
         let mut config = flags.over(file.over(preset.clone())?)?;
         config.preset = name.to_owned();
         if let (Some(dir), false) = (config.init.clone(), whole) {
-            let own = DecoderConfig::of_folder(Path::new(&dir))?;
+            let own = init::shape(Path::new(&dir), config.lora.is_some())?;
             init::check(&own, &dir, &[&file, flags])?;
             init::take(&own, &dir, flags.context.or(file.context), &mut config)?;
         }

@@ -4,14 +4,79 @@
 //! it has changed since.
 
 use crate::config::TrainConfig;
+use netcl_llm::LoadedModel;
+use netcl_llm::engine::Options;
+use netcl_llm::model::{Source, write_description};
 use netcl_model::checkpoint::{ADAPTER_CONFIG, Checkpoint};
-use netcl_model::decoder::{Decoder, DecoderConfig, Freeze, Lora};
+use netcl_model::decoder::{Decoder, DecoderConfig, Freeze, Lora, ModelFolder};
+use netcl_model::model::Model as _;
+use netcl_tensor::quant::Activations;
 use netcl_tensor::{Device, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A model that training starts from: its folder, or a GGUF file with a folder of everything but its weights.
+pub(super) struct Start {
+    pub(super) folder: ModelFolder,
+    /// The file, and what keeps the folder.
+    file: Option<(PathBuf, TempDir)>,
+}
+
+impl Start {
+    /// Opens the model of `--init`.
+    ///
+    /// # Errors
+    /// Errors of the files.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if !path.is_file() {
+            return Ok(Self { folder: ModelFolder::open(path)?, file: None });
+        }
+        let aside = TempDir::new().map_err(|e| Error::io("creating", &std::env::temp_dir(), &e))?;
+        write_description(&Source::open(path)?, aside.path())?;
+        Ok(Self { folder: ModelFolder::open(aside.path())?, file: Some((path.to_owned(), aside)) })
+    }
+
+    /// Returns true for a GGUF file.
+    pub(super) fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Loads the model, with new adapters from `seed` if the run trains some. The matrices of a GGUF file stay quantized.
+    ///
+    /// # Errors
+    /// Errors of the files; `Unsupported` for quantized experts; `Memory`.
+    pub(super) fn decoder(
+        &self,
+        device: &Device,
+        config: &TrainConfig,
+        seed: Option<u64>,
+    ) -> Result<Decoder> {
+        let Some((path, _)) = &self.file else {
+            let model = self.folder.decoder(device, Some(config.dtype), &frozen(config)?)?;
+            return with_adapters(model, config, seed);
+        };
+        // Gradients are those of the stored weights, so inputs are not rounded to bytes.
+        let options = Options {
+            dtype: Some(config.dtype),
+            activations: Some(Activations::Float),
+            context: Some(self.folder.config.context),
+            ..Options::default()
+        };
+        let model =
+            LoadedModel::open(path, std::slice::from_ref(device), options, &mut |_| Ok(()))?.into_decoder();
+        if model.config().mlp.moe.is_some() && model.params().block_bytes() > 0 {
+            return Err(Error::unsupported(format!(
+                "--init {}: adapters of a model with quantized experts are not supported; use its Hugging Face folder",
+                path.display()
+            )));
+        }
+        with_adapters(model, config, seed)
+    }
+}
 
 /// File of a checkpoint with the record of the base model.
 const BASE_FILE: &str = "base.json";
@@ -113,6 +178,11 @@ impl BaseRecord {
 
     fn read(base: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
+        if base.is_file() {
+            let file = BaseFile::read(base).map_err(|e| Error::io("reading", base, &e))?;
+            let name = base.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            return Ok(Self { files: BTreeMap::from([(name, file)]) });
+        }
         let entries = std::fs::read_dir(base).map_err(|e| Error::io("reading", base, &e))?;
         for entry in entries {
             let path = entry.map_err(|e| Error::io("reading", base, &e))?.path();

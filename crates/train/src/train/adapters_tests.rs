@@ -2,7 +2,7 @@ use super::super::{Silent, Trainer};
 use super::*;
 use crate::optim::{AdamW, Optimizer, ParamGroup};
 use netcl_model::checkpoint::{ADAPTER_FILE, TensorData, read_tensors};
-use netcl_model::decoder::{ModelFolder, adapter_base, model_folder};
+use netcl_model::decoder::{ModelFolder, Sizes, adapter_base, model_folder};
 use netcl_model::layers::Mode;
 use netcl_model::model::Model;
 use netcl_tensor::suite::test_device;
@@ -154,4 +154,84 @@ fn settings_that_do_not_go_together_are_refused() {
         let message = changed.validate().unwrap_err().to_string();
         assert!(message.contains(part) && message.contains("--lora"), "{message}");
     }
+}
+
+/// Adapters over quantized matrices have the losses and values of adapters over their dequantized weights.
+#[test]
+fn adapters_of_a_gguf_file_are_those_of_its_dequantized_weights() {
+    use netcl_llm::model::{Mix, OutputFormat, RandomModel, WriteOptions, convert};
+    let device = test_device().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let sizes =
+        Sizes { layers: 2, heads: 4, kv_heads: Some(2), width: 64, mlp: Some(96), ..Sizes::default() };
+    let shape = DecoderConfig::of("llama", &Sizes { context: 16, vocab: 64, ..sizes }).unwrap();
+    let (file, folder) = (dir.path().join("model.gguf"), dir.path().join("dense"));
+    let mix = Mix::named("q4_0").unwrap();
+    RandomModel::new(&shape, mix).unwrap().write(&file, &mut |_, _| Ok(())).unwrap();
+    let options = WriteOptions { mix: Mix::named("f32").unwrap(), importance: None };
+    convert(&Source::open(&file).unwrap(), &folder, OutputFormat::Folder, &options, &mut |_| Ok(())).unwrap();
+
+    let base = config(dir.path(), "llama");
+    let run = |name: &str, init: &Path| {
+        let init = Some(init.display().to_string());
+        let config = TrainConfig {
+            init,
+            family: "llama".into(),
+            layers: 2,
+            vocab: Some(64),
+            lr: 1e-2,
+            ..base.clone()
+        };
+        let config = TrainConfig {
+            heads: 4,
+            kv_heads: Some(2),
+            head_size: Some(16),
+            width: 64,
+            mlp: Some(96),
+            ..config
+        };
+        let out = dir.path().join(name);
+        let mut trainer = Trainer::create(&device, config.clone(), &out).unwrap();
+        assert_eq!(trainer.model().params().block_bytes() > 0, name == "blocks");
+        trainer.run(&mut Silent).unwrap();
+        let loss = trainer.last_metrics().unwrap().loss;
+        (loss, read_tensors(&model_folder(&out).unwrap().join(ADAPTER_FILE)).unwrap(), config)
+    };
+    let (found, adapters, config) = run("blocks", &file);
+    let (expected, dense, _) = run("dense-run", &folder);
+    assert!((found - expected).abs() < 1e-5, "{found}, dequantized {expected}");
+    assert_eq!(adapters.len(), dense.len());
+    for (found, expected) in adapters.iter().zip(&dense) {
+        let (name, found, expected) = (&found.name, found.floats().unwrap(), expected.floats().unwrap());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-4, "{name}: {found}, dequantized {expected}");
+        }
+    }
+
+    // The run is opened with its base, and resumed with it.
+    let out = dir.path().join("blocks");
+    let options = Options { activations: Some(Activations::Float), ..Options::default() };
+    let opened = LoadedModel::open(&out, std::slice::from_ref(&device), options, &mut |_| Ok(())).unwrap();
+    let ids = Tensor::from_u32(&device, [1, 6], &[3, 9, 27, 17, 51, 25]).unwrap();
+    let logits = opened.decoder().forward(&ids, Mode::eval()).unwrap().to_vec().unwrap();
+    let merged = netcl_model::decoder::Decoder::open(&device, &dir.path().join("dense-run"), None).unwrap();
+    let expected = merged.forward(&ids, Mode::eval()).unwrap().to_vec().unwrap();
+    for (found, expected) in logits.iter().zip(&expected) {
+        assert!((found - expected).abs() < 1e-3, "{found}, dequantized {expected}");
+    }
+    let longer = TrainConfig { steps: 8, ..config };
+    Trainer::resume(&device, longer, &out).unwrap().run(&mut Silent).unwrap();
+}
+
+#[test]
+fn the_weights_of_a_gguf_file_are_not_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("model.gguf");
+    let shape = DecoderConfig::of("llama", &Sizes { width: 64, ..Sizes::default() }).unwrap();
+    let mix = netcl_llm::model::Mix::named("q8_0").unwrap();
+    netcl_llm::model::RandomModel::new(&shape, mix).unwrap().write(&file, &mut |_, _| Ok(())).unwrap();
+    let init = Some(file.display().to_string());
+    let flags = crate::config::Overlay { init, ..crate::config::Overlay::default() };
+    let message = TrainConfig::resolve(None, &flags).unwrap_err().to_string();
+    assert!(message.contains("--lora 16") && message.contains("netcl quantize"), "{message}");
 }

@@ -123,6 +123,12 @@ fn sum(parts: &[u64]) -> u64 {
     parts.iter().fold(0u64, |all, &n| all.saturating_add(n))
 }
 
+/// Returns the bytes of the GGUF file under adapters, whose matrices stay quantized.
+fn quantized_bytes(config: &TrainConfig) -> Option<u64> {
+    let file = config.init.as_ref().filter(|_| config.lora.is_some())?;
+    std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|facts| facts.len())
+}
+
 /// Formats a size for messages; marks a saturated one.
 fn size(bytes: u64) -> String {
     if bytes == u64::MAX { "more than 16 EiB".into() } else { human(bytes) }
@@ -140,7 +146,8 @@ impl MemoryPlan {
         let count = own.saturating_add(adapters.unwrap_or(0));
         let of_trained = |bytes: u64| trained.saturating_mul(bytes);
         let batch = product(&[config.batch, config.context, 2 * 4]);
-        let parameters = count.saturating_mul(dtype.size() as u64);
+        let own = quantized_bytes(config).unwrap_or_else(|| own.saturating_mul(dtype.size() as u64));
+        let parameters = own.saturating_add(adapters.unwrap_or(0).saturating_mul(dtype.size() as u64));
         let optimizer = of_trained(rule(config).bytes(dtype) as u64);
         // A checkpoint of adapters does not have the model's own weights.
         let saved = adapters.map_or(parameters, |_| of_trained(dtype.size() as u64));

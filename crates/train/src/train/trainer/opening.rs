@@ -7,7 +7,7 @@ use crate::config::{Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, DataWatch, Eval, Loader, Splits, TokenCache};
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, StepMetrics};
-use crate::train::adapters::{BaseRecord, frozen, new_decoder, with_adapters};
+use crate::train::adapters::{BaseRecord, Start, frozen, new_decoder};
 use crate::train::companions::Companions;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
@@ -62,40 +62,37 @@ impl Parts {
             )));
         }
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
-        let folder = match (from, &config.init) {
-            (Some((_, path)), _) => Some(ModelFolder::open(path)?),
-            (None, Some(dir)) => Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?),
-            (None, None) => None,
-        };
-        let shape = |vocab| match &folder {
+        let opened = |dir: &String| Start::open(Path::new(dir)).map_err(|e| e.context("--init"));
+        // The weights under adapters are those of the base model, also in a resumed run.
+        let start = config.init.as_ref().filter(|_| from.is_none() || config.lora.is_some());
+        let start = start.map(opened).transpose()?;
+        let resumed = from.map(|(_, path)| ModelFolder::open(path)).transpose()?;
+        let folder = resumed.as_ref().or(start.as_ref().map(|start| &start.folder));
+        let shape = |vocab| match folder {
             Some(folder) => Ok(folder.config.clone()),
             None => config.decoder(vocab),
         };
         // Checked before the data is read, which may take long, and again with the resulting vocabulary.
         let plan = |model: &DecoderConfig| check_memory(device, config, model, parallel);
-        let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
+        let vocab = folder.map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
-        let kept = kept_tokenizer(from)?;
+        let kept = kept_tokenizer(from, start.as_ref())?;
         let cache = TokenCache::of(device.settings());
         let config_of_data = TrainConfig { vocab, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         let shape = shape(inputs.vocab)?;
         plan(&shape)?;
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
-        crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
-        // The weights under adapters are those of the base model, also in a resumed run.
-        let under = match (from, &config.init, &config.lora) {
-            (Some(_), Some(dir), Some(_)) => {
-                Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?)
-            }
-            _ => None,
-        };
+        // Kernels of quantized weights are compiled at their first launch.
+        if !start.as_ref().is_some_and(Start::is_file) {
+            crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
+        }
         let base = BaseRecord::of(config, from.map(|(checkpoint, _)| checkpoint))?;
-        let init = under.as_ref().or_else(|| folder.as_ref().filter(|_| from.is_none()));
         // A resumed run's weights come from its checkpoint.
         let seed = from.is_none().then_some(config.seed);
-        let model = model_of(device, config, (init, seed), shape, parallel.and_then(Parallel::pipe))?;
-        let companions = match &folder {
+        let model =
+            model_of(device, config, (start.as_ref(), seed), shape, parallel.and_then(Parallel::pipe))?;
+        let companions = match folder {
             Some(folder) if from.is_none() => Companions::of_start(folder, inputs.tokenizer.as_ref())?,
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
@@ -127,17 +124,15 @@ impl Parts {
 fn model_of(
     device: &Device,
     config: &TrainConfig,
-    (init, seed): (Option<&ModelFolder>, Option<u64>),
+    (init, seed): (Option<&Start>, Option<u64>),
     shape: DecoderConfig,
     pipe: Option<&Pipe>,
 ) -> Result<Box<dyn Model>> {
     let (dtype, freeze) = (config.dtype, frozen(config)?);
     let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
     let model = match (init, &span) {
-        (Some(folder), None) => {
-            folder.decoder(device, Some(dtype), &freeze).and_then(|model| with_adapters(model, config, seed))
-        }
-        (Some(folder), Some(span)) => folder.part(span, dtype, &freeze),
+        (Some(start), None) => start.decoder(device, config, seed),
+        (Some(start), Some(span)) => start.folder.part(span, dtype, &freeze),
         (None, None) => new_decoder(device, config, shape, seed),
         (None, Some(span)) => Decoder::part(span, shape, dtype, seed, &freeze),
     };
@@ -212,9 +207,11 @@ fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) 
     parallel.map(shards).transpose()
 }
 
-/// Returns the checkpoint's tokenizer, if it has one.
-fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>) -> Result<Option<Tokenizer>> {
-    let path = from.map(|(_, path)| path).filter(|path| path.join(netcl_model::tokenizer::FILE).exists());
+/// Returns the tokenizer of the checkpoint, or of the GGUF file that training starts from, if it has one.
+fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>, start: Option<&Start>) -> Result<Option<Tokenizer>> {
+    let file = start.filter(|start| start.is_file()).map(|start| &start.folder.path);
+    let path =
+        from.map(|(_, path)| path).or(file).filter(|path| path.join(netcl_model::tokenizer::FILE).exists());
     path.map(|path| Tokenizer::from_dir(path)).transpose()
 }
 
