@@ -154,7 +154,12 @@ fn tokens_have_the_bytes_of_their_text() {
     assert_eq!(sum(&bpe, &format!("{text}<|endoftext|>{text}")), bytes.map(|n| 2 * n));
     let lengths = bpe.byte_lengths().unwrap();
     assert_eq!(lengths.of([400_000].into_iter()), None);
-    let scored =
-        Scored::from(netcl::train::data::Batch { x: vec![1, 2], y: vec![2, 3], rows: 1, context: 2 });
+    let scored = Scored::from(netcl::train::data::Batch {
+        x: vec![1, 2],
+        y: vec![2, 3],
+        rows: 1,
+        context: 2,
+        step_targets: None,
+    });
     assert_eq!((scored.targets(), scored.ids().collect::<Vec<_>>()), (2, vec![2, 3]));
 }

@@ -11,6 +11,7 @@ mod evaluate;
 mod examples;
 mod families;
 mod faults;
+mod fine_tune;
 mod gpt_parity;
 mod mixture;
 mod parallel;

@@ -110,8 +110,9 @@ fn a_classifier_is_trained_and_asked() {
     assert!(said.contains("--watchdog is for language models"), "{said}");
     let said = refused(&["classify", "-m", ".", "square.png"], dir);
     assert!(said.contains("contains no image classifier"), "{said}");
-    let said = refused(&["train", "--epochs", "3"], dir);
-    assert!(said.contains("--epochs is for presets of images"), "{said}");
+    std::fs::write(dir.join("text.txt"), "some words ".repeat(40)).unwrap();
+    let said = refused(&["train", "--epochs", "3", "--data", "text.txt"], dir);
+    assert!(said.contains("--epochs 3: text and token shards are read in random windows"), "{said}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

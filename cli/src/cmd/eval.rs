@@ -20,7 +20,7 @@ use netcl::train::data::{
     DATA_FILE, DataSource, DataWatch, Eval, Reading, Scored, Strided, TextEncoding, TokenCache, Tokens,
 };
 use netcl::train::evaluate::{Score, evaluate};
-use netcl::train::open_inputs;
+use netcl::train::{InputData, open_inputs};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -138,7 +138,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         None => text(args, &dir, tokenizer.as_ref(), context, &mut |p| reading.show(p))?,
         Some(config) => {
             let watch: &mut DataWatch<'_> = &mut |p| reading.show(p);
-            validation(args, config, (&model, tokenizer.clone(), &dir), context, watch)?
+            validation(args, config, (&model, &dir), context, watch)?
         }
     };
     drop(reading);
@@ -227,7 +227,11 @@ fn text(
     watch: &mut DataWatch<'_>,
 ) -> Result<(Text, Option<Windows>)> {
     let encoding = args.encoding.as_deref().map(TextEncoding::of).transpose()?;
-    let source = DataSource::open_with(&args.data, Reading { encoding, as_text: args.as_text }, watch)?;
+    let source = DataSource::open_with(
+        &args.data,
+        Reading { encoding, as_text: args.as_text, records: false },
+        watch,
+    )?;
     let files = match source.parts() {
         (train, []) => train.len(),
         (_, val) => val.len(),
@@ -260,13 +264,13 @@ fn text(
 fn validation(
     args: &Args,
     config: &TrainConfig,
-    (model, tokenizer, dir): (&Decoder, Option<Tokenizer>, &Path),
+    (model, dir): (&Decoder, &Path),
     context: &Context,
     watch: &mut DataWatch<'_>,
 ) -> Result<(Text, Option<Windows>)> {
     let config = TrainConfig { vocab: Some(model.config().vocab), ..config.clone() };
     let cache = TokenCache::of(&context.settings);
-    let inputs = open_inputs(&config, tokenizer, cache.as_ref(), watch)?;
+    let inputs = open_inputs(&config, Some(dir), cache.as_ref(), watch)?;
     // If the model was trained on other data, its validation part may contain training text.
     let then = std::fs::read(dir.join(DATA_FILE)).ok().map(|written| inputs.record.since(&written));
     match then {
@@ -274,20 +278,30 @@ fn validation(
         Some(Err(e)) => tracing::warn!("{}", e.message()),
         _ => {}
     }
-    let tokens = inputs.splits.val.ok_or_else(|| {
+    let config = inputs.settled(&config)?;
+    let tokens = match &inputs.data {
+        InputData::Tokens(splits) => splits.val.clone(),
+        InputData::Records { .. } => Some(Tokens::default()),
+    };
+    let none = || {
         Error::format(format!(
             "{} was trained without a validation part (--val-split 0); pass a text with --data",
             args.model.display()
         ))
-    })?;
+    };
     let what = "the validation part of the run".to_owned();
-    let text = Text { tokens: tokens.clone(), what, added: 0 };
+    let text = Text { tokens: tokens.ok_or_else(none)?, what, added: 0 };
     if args.context.is_some() || args.stride.is_some() {
+        if text.tokens.is_empty() {
+            return Err(Error::unsupported(
+                "--context and --stride: the run was trained on records, which are evaluated one per row; omit both",
+            ));
+        }
         return Ok((text, None));
     }
-    let limit = Some(config.eval_batches);
-    let eval = Eval::new(tokens, model.config().vocab, config.batch, config.context, limit, config.seed)?;
-    Ok((text, Some(Windows::Training(eval.in_batches_of(args.batch)?, config.context))))
+    let context = config.context;
+    let eval = inputs.batches(&config)?.1.ok_or_else(none)?;
+    Ok((text, Some(Windows::Training(eval.in_batches_of(args.batch)?, context))))
 }
 
 /// Progress of the evaluation.

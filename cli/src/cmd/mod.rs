@@ -23,6 +23,7 @@ mod plan;
 mod plan_devices;
 mod quantize;
 mod serve;
+mod show_records;
 mod spelling;
 mod tokenizer;
 mod train;

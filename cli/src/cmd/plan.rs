@@ -33,8 +33,8 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
     // Without the token cache, because nothing is written.
     let inputs = open_inputs(config, None, None, &mut |p| reading.show(p))?;
     drop(reading);
-    let tokens =
-        [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, netcl::train::data::Tokens::len)];
+    let tokens = inputs.tokens();
+    let config = &inputs.settled(config)?;
     let capabilities = device.capabilities();
     let shape = match &config.init {
         Some(dir) => DecoderConfig::of_folder(Path::new(dir))?,

@@ -90,7 +90,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.action {
         Action::Train { data, encoding, as_text, kind, vocab, out } => {
             let encoding = encoding.as_deref().map(TextEncoding::of).transpose()?;
-            train(data, Reading { encoding, as_text: *as_text }, *kind, *vocab, out, context)
+            train(data, Reading { encoding, as_text: *as_text, records: false }, *kind, *vocab, out, context)
         }
         Action::Encode { tokenizer, text, ordinary } => {
             let text = match text {

@@ -1,7 +1,7 @@
-//! `netcl train`: trains a language model on text or token shards.
+//! `netcl train`: trains a language model on text, records or token shards.
 
 use super::train_settings::Settings;
-use super::{plan, train_distributed, train_images};
+use super::{plan, show_records, train_distributed, train_images};
 use crate::context::Context;
 use crate::profile;
 use crate::progress::{Progress, already_finished};
@@ -35,7 +35,7 @@ const RUN: &str = "Run";
 const DEVICE: &str = "Device";
 const DIAGNOSTICS: &str = "Diagnostics";
 
-/// Train or fine-tune a language model on text or token shards.
+/// Train or fine-tune a language model on text, conversations and other records, or token shards.
 #[derive(ClapArgs, Debug, Default)]
 #[command(args_override_self = true)]
 pub struct Args {
@@ -77,6 +77,9 @@ pub struct Args {
     /// Print settings, parameters, memory and steps of the run; read the data, write nothing.
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
+    /// Print this many records with their masks and exit: tokens that are not trained are dimmed.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "resume", help_heading = RUN)]
+    show: Option<u32>,
     /// Print the summary, or the plan of a dry run, as one JSON object on stdout.
     #[arg(long, help_heading = RUN)]
     json: bool,
@@ -117,7 +120,11 @@ impl Args {
             };
         }
         let preset = kept.as_ref().map_or(preset, |(_, kept)| &kept.preset);
-        let for_text = [("config", self.config.is_some()), ("watchdog", self.watchdog.is_some())];
+        let for_text = [
+            ("config", self.config.is_some()),
+            ("watchdog", self.watchdog.is_some()),
+            ("show", self.show.is_some()),
+        ];
         if let Some((flag, _)) = for_text.iter().find(|(_, given)| *given) {
             return Err(train_images::misplaced(flag, preset));
         }
@@ -236,6 +243,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return done;
     }
     let config = args.config(false)?;
+    if let Some(count) = args.show {
+        return show_records::show(&config, count as usize, context);
+    }
     if let Some(done) = of_several(args, &config, context) {
         return done;
     }

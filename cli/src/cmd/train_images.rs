@@ -29,8 +29,7 @@ fn shared() -> impl Iterator<Item = &'static Setting> {
 
 /// Returns the error for a setting that only classifiers have.
 pub fn only_images(key: &str) -> Error {
-    let instead = if key == "epochs" { "take --steps" } else { "have none" };
-    Error::format(format!("--{} is for presets of images; language models {instead}", key.replace('_', "-")))
+    Error::format(format!("--{} is for presets of images; language models have none", key.replace('_', "-")))
 }
 
 /// Flags of `netcl train` that are not settings and that classifiers support.

@@ -12,10 +12,18 @@ const PIPE: &str = "the reader of the output has ended";
 /// The error of a write to a terminal that was closed.
 const EIO: i32 = 5;
 
+/// Marks around text that matters less, on a terminal with colors and elsewhere.
+const DIMMED: [&str; 2] = ["\x1b[2m", "\x1b[0m"];
+const BRACKETED: [&str; 2] = ["⟨", "⟩"];
+
 fn write(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
     // Models and file names may contain any characters.
-    let text = if out.is_terminal() { printable(text) } else { text.into() };
+    let text = if stdout().is_terminal() { printable(text) } else { text.into() };
+    write_raw(&text)
+}
+
+fn write_raw(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         IoKind::BrokenPipe => Error::new(ErrorKind::Io, PIPE),
         _ if cfg!(unix) && e.raw_os_error() == Some(EIO) => Error::new(ErrorKind::Io, PIPE),
@@ -26,6 +34,22 @@ fn write(text: &str) -> Result<()> {
 /// Prints a line of results.
 pub fn result(line: &str) -> Result<()> {
     write(&format!("{line}\n"))
+}
+
+/// Returns whether stdout shows dimmed text. If not, [`parts`] puts it in brackets.
+pub fn dims() -> bool {
+    stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// Prints a text in parts, of which some are dimmed.
+pub fn parts(parts: &[(String, bool)]) -> Result<()> {
+    let [before, after] = if dims() { DIMMED } else { BRACKETED };
+    let shown = |text: &str| if stdout().is_terminal() { printable(text).into_owned() } else { text.into() };
+    let part = |(text, dimmed): &(String, bool)| match dimmed {
+        true => format!("{before}{}{after}", shown(text)),
+        false => shown(text),
+    };
+    write_raw(&parts.iter().map(part).collect::<String>())
 }
 
 /// Prints a result as one line of JSON.

@@ -1,6 +1,7 @@
 //! Inference of pretrained language models: files, tokenizers, chat templates and samplers. Tokens in, tokens out.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod engine;
 pub mod gguf;
 #[cfg(feature = "grammar")]

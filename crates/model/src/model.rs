@@ -32,8 +32,9 @@ pub trait Model: Send + Sync {
     /// `Shape` when T is longer than the context.
     fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
-    /// Returns the mean cross entropy of `targets (B, T)` after `ids (B, T)`, in nats per token: a scalar. If gradients are recorded, a mixture of
-    /// experts adds its balance loss, depending on its configuration.
+    /// Returns the mean cross entropy of `targets (B, T)` after `ids (B, T)`, in nats per token: a scalar. Targets of −100 are ignored, also as the
+    /// same bits in u32. With [`Mode::loss_weight`] it is the weighted sum. If gradients are recorded, a mixture of experts adds its balance loss,
+    /// depending on its configuration.
     ///
     /// # Errors
     /// Same as [`forward`](Self::forward).

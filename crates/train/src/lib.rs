@@ -13,7 +13,7 @@ pub mod settings;
 mod train;
 
 pub use train::{
-    Inputs, MemoryPlan, Observer, Outcome, PATIENCE, Profile, ProfileSettings, RankStage, RankTimes, RunInfo,
-    Saving, Sharding, Shares, Silent, SpeedUnit, Stepper, Trainer, divided_layers, matmul_peak, open_inputs,
-    stage_flops,
+    InputData, Inputs, MemoryPlan, Observer, Outcome, PATIENCE, Profile, ProfileSettings, RankStage,
+    RankTimes, RunInfo, Saving, Sharding, Shares, Silent, SpeedUnit, Stepper, Trainer, divided_layers,
+    matmul_peak, open_inputs, stage_flops,
 };

@@ -10,7 +10,7 @@ mod defaults;
 mod fit;
 mod memory_plan;
 mod pooling;
-mod prompt;
+pub(crate) mod prompt;
 mod random;
 mod session;
 mod weights;

@@ -136,7 +136,7 @@ impl Prompts {
     }
 
     /// Does the same for all strings in a value, except for object keys and a message's role.
-    fn hidden_in(&self, json: &Json, mark: char) -> Json {
+    pub(crate) fn hidden_in(&self, json: &Json, mark: char) -> Json {
         match json {
             Json::String(text) => self.hidden(text, mark).into(),
             Json::Array(list) => list.iter().map(|json| self.hidden_in(json, mark)).collect(),
@@ -160,21 +160,70 @@ impl Prompts {
         text.split(mark).enumerate().map(name).collect()
     }
 
-    /// Returns the tokens of the rendered template. Inside a message that contains names of control tokens, everything is text.
-    pub(super) fn encode(&self, tokenizer: &Tokenizer, text: &str, mark: char) -> Result<Vec<u32>> {
-        let (mut ids, mut rest) = (Vec::new(), text);
-        while let Some(first) = rest.find(mark) {
-            let mut start = 0;
-            while let Some((_, place)) = self.special(&rest[start..first]) {
+    /// Returns the parts of a rendered template that are encoded separately: byte ranges, and whether names of control tokens are those tokens.
+    fn parts(&self, text: &str, mark: char) -> Vec<(Range<usize>, Specials)> {
+        let (mut parts, mut at) = (Vec::new(), 0);
+        while let Some(first) = text[at..].find(mark) {
+            let first = at + first;
+            let mut start = at;
+            while let Some((_, place)) = self.special(&text[start..first]) {
                 start += place.end;
             }
-            let end = self.special(&rest[first..]).map_or(rest.len(), |(_, place)| first + place.start);
-            ids.extend(tokenizer.encode(&rest[..start], Specials::Parsed)?);
-            ids.extend(tokenizer.encode(&self.shown(&rest[start..end], mark), Specials::Plain)?);
-            rest = &rest[end..];
+            let end = self.special(&text[first..]).map_or(text.len(), |(_, place)| first + place.start);
+            parts.push((at..start, Specials::Parsed));
+            parts.push((start..end, Specials::Plain));
+            at = end;
         }
-        if !rest.is_empty() {
-            ids.extend(tokenizer.encode(rest, Specials::Parsed)?);
+        parts.push((at..text.len(), Specials::Parsed));
+        parts.retain(|(part, _)| !part.is_empty());
+        parts
+    }
+
+    /// Returns the same tokens as [`encode`](Self::encode), each with the bytes of the rendered template that it stands for.
+    ///
+    /// # Errors
+    /// Errors of [`Tokenizer::encode_with_ranges`].
+    pub(crate) fn encode_with_ranges(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+        mark: char,
+    ) -> Result<Vec<(u32, Range<usize>)>> {
+        let mut ids = Vec::new();
+        for (part, specials) in self.parts(text, mark) {
+            let begin = part.start;
+            if specials == Specials::Parsed {
+                let all = tokenizer.encode_with_ranges(&text[part], specials)?;
+                ids.extend(all.into_iter().map(|(id, at)| (id, begin + at.start..begin + at.end)));
+                continue;
+            }
+            // Positions in the shown text and in the rendered one, at the borders of names.
+            let (mut shown, mut borders) = (String::new(), Vec::new());
+            let mut at = begin;
+            for (i, piece) in text[part].split(mark).enumerate() {
+                borders.push((shown.len(), at));
+                let name = piece.parse::<usize>().ok().filter(|_| i % 2 == 1).and_then(|n| self.names.get(n));
+                shown += name.map_or(piece, String::as_str);
+                at += piece.len() + mark.len_utf8();
+            }
+            let back = |place: usize| {
+                let (from, to) = borders[borders.partition_point(|(from, _)| *from <= place) - 1];
+                to + place - from
+            };
+            let all = tokenizer.encode_with_ranges(&shown, specials)?;
+            ids.extend(all.into_iter().map(|(id, at)| (id, back(at.start)..back(at.end))));
+        }
+        Ok(ids)
+    }
+
+    /// Returns the tokens of the rendered template. Inside a message that contains names of control tokens, everything is text.
+    pub(super) fn encode(&self, tokenizer: &Tokenizer, text: &str, mark: char) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        for (part, specials) in self.parts(text, mark) {
+            ids.extend(match specials {
+                Specials::Parsed => tokenizer.encode(&text[part], specials)?,
+                Specials::Plain => tokenizer.encode(&self.shown(&text[part], mark), specials)?,
+            });
         }
         if ids.is_empty() {
             return Err(Error::format("the chat template returned an empty text"));
@@ -184,7 +233,7 @@ impl Prompts {
 }
 
 /// Returns messages for a template, up to the start of an answer, with the begin and end tokens.
-pub(super) fn chat(tokenizer: &Tokenizer, messages: Value) -> Chat {
+pub(crate) fn chat(tokenizer: &Tokenizer, messages: Value) -> Chat {
     let name = |id: Option<u32>| {
         let piece = id.and_then(|id| tokenizer.piece(id).ok()).unwrap_or_default();
         String::from_utf8_lossy(piece).into_owned()
@@ -193,12 +242,12 @@ pub(super) fn chat(tokenizer: &Tokenizer, messages: Value) -> Chat {
 }
 
 /// Returns an unused private-use character.
-pub(super) fn mark(used: impl Fn(char) -> bool) -> char {
+pub(crate) fn mark(used: impl Fn(char) -> bool) -> char {
     ('\u{f0000}'..='\u{ffffd}').find(|c| !used(*c)).unwrap_or('\u{f0000}')
 }
 
 /// Returns true if a string of the value contains a character.
-fn holds(json: &Json, c: char) -> bool {
+pub(crate) fn holds(json: &Json, c: char) -> bool {
     match json {
         Json::String(text) => text.contains(c),
         Json::Array(list) => list.iter().any(|json| holds(json, c)),

@@ -1,7 +1,8 @@
 //! The template engine, configured like Jinja2 in `transformers`.
 
 use super::python::{self, Generator, Json};
-use super::rewrite::{HELD, KEPT, WHOLE};
+use super::rewrite::{GENERATED, HELD, KEPT, WHOLE};
+use super::spans::{CLOSE, OPEN};
 use super::{MAX_STEPS, clock};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
@@ -32,6 +33,10 @@ pub(super) fn new() -> Environment<'static> {
     environment.add_filter(WHOLE, whole);
     environment.add_filter(HELD, held);
     environment.add_filter(KEPT, kept);
+    environment.add_filter(GENERATED, |state: &State<'_, '_>, text: String| {
+        state.consume_fuel(text.len() as u64 / 64)?;
+        Ok::<_, Error>(format!("{OPEN}{text}{CLOSE}"))
+    });
     made_of_others(&mut environment);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))

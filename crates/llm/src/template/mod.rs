@@ -8,6 +8,7 @@ mod environment;
 mod python;
 mod rewrite;
 mod source;
+mod spans;
 
 pub use minijinja::Value;
 pub use source::Templates;
@@ -15,6 +16,8 @@ pub use source::Templates;
 use minijinja::Environment;
 use netcl_device::guarded;
 use netcl_tensor::{Error, Result};
+use rewrite::Generation;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Maximum steps of the template engine per rendering; 64 bytes of output count as one. A long conversation takes some ten thousand.
@@ -57,7 +60,13 @@ pub struct Template {
     name: String,
     source: String,
     environment: Environment<'static>,
+    /// Whether it has generation blocks; the engine then also has the template `MARKED`.
+    generates: bool,
 }
+
+/// Names of a template in its engine: as it is, and with marks around the output of generation blocks.
+const PLAIN: &str = "chat";
+const MARKED: &str = "marked";
 
 impl Template {
     /// Parses a template; `name` is its name in errors.
@@ -68,15 +77,25 @@ impl Template {
         let name = name.into();
         let mut environment = environment::new();
         let source = text.to_owned();
-        let text = rewrite::rewritten(text).map_err(|line| {
-            let most = rewrite::DEEPEST;
-            Error::format(format!("chat template {name}, line {line}: more than {most} nested brackets"))
-        })?;
+        let rewritten = |generation| {
+            rewrite::rewritten(text, generation).map_err(|line| {
+                let most = rewrite::DEEPEST;
+                Error::format(format!("chat template {name}, line {line}: more than {most} nested brackets"))
+            })
+        };
+        let (plain, marked) = (rewritten(Generation::Shown)?, rewritten(Generation::Marked)?);
+        let generates = plain != marked;
         let added = guarded(&format!("chat template {name}: the engine"), || {
-            environment.add_template_owned("chat", text)
+            environment.add_template_owned(PLAIN, plain)?;
+            if generates { environment.add_template_owned(MARKED, marked) } else { Ok(()) }
         });
         added?.map_err(|e| wrong(&name, &e))?;
-        Ok(Self { name, source, environment })
+        Ok(Self { name, source, environment, generates })
+    }
+
+    /// Returns the name in errors.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the source of the template.
@@ -89,6 +108,29 @@ impl Template {
     /// # Errors
     /// `Format` with the template's name and line: the message of `raise_exception`, or the error in the template.
     pub fn render(&self, chat: &Chat) -> Result<String> {
+        self.rendered(PLAIN, chat)
+    }
+
+    /// Renders a conversation; also returns the byte ranges of the text that `{% generation %}` blocks wrote. `None` for a template without such
+    /// blocks.
+    ///
+    /// # Errors
+    /// Same as [`render`](Self::render); `Format` if a message contains a character that marks the blocks.
+    pub fn render_with_generated(&self, chat: &Chat) -> Result<Option<(String, Vec<Range<usize>>)>> {
+        if !self.generates {
+            return Ok(None);
+        }
+        let found = spans::unmarked(&self.rendered(MARKED, chat)?);
+        let found = found.filter(|(text, _)| self.render(chat).is_ok_and(|plain| plain == *text));
+        found.map(Some).ok_or_else(|| {
+            Error::format(format!(
+                "chat template {}: the marks around its generation blocks also occur in the text",
+                self.name
+            ))
+        })
+    }
+
+    fn rendered(&self, template: &str, chat: &Chat) -> Result<String> {
         let messages = source::with_reasoning(&chat.messages).map_err(|e| wrong(&self.name, &e))?;
         let none = || Value::from(());
         let mut values: Vec<(String, Value)> = vec![
@@ -103,7 +145,7 @@ impl Template {
         let now = chat.now.unwrap_or_else(clock::now);
         values.push(("strftime_now".into(), Value::from_function(environment::strftime(now))));
         let render = || {
-            let template = self.environment.get_template("chat").map_err(|e| wrong(&self.name, &e))?;
+            let template = self.environment.get_template(template).map_err(|e| wrong(&self.name, &e))?;
             template.render(Value::from_pairs(values)).map_err(|e| wrong(&self.name, &e))
         };
         let render = || guarded(&format!("chat template {}: the engine", self.name), render)?;

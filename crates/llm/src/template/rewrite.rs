@@ -1,7 +1,7 @@
 //! Rewrites the source of a template before the engine reads it. Line numbers stay the same.
 //!
 //! `{% generation %}` marks the model's messages, for training; it does not change the output. The block becomes a condition that is always true,
-//! with the same treatment of surrounding white space.
+//! with the same treatment of surrounding white space. [`Generation::Marked`] makes it a filter that puts marks around its output.
 //!
 //! The left operand of a `+` goes through the filter [`WHOLE`], because the engine joins lists without counting the cost. A list that is repeatedly
 //! added to itself would exceed any memory.
@@ -20,6 +20,8 @@ pub(super) const HELD: &str = "__held";
 const HELD_BEHIND: &str = "|__held)";
 /// Filter for values assigned to attributes.
 pub(super) const KEPT: &str = "__kept";
+/// Filter for the output of a generation block.
+pub(super) const GENERATED: &str = "__generated";
 /// Maximum nesting of brackets.
 pub(super) const DEEPEST: usize = 128;
 /// Words after which a `+` is a sign, not an addition.
@@ -40,8 +42,17 @@ const WORDS: [&str; 14] = [
     "call",
 ];
 
+/// Treatment of `{% generation %}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Generation {
+    /// The output of the block, unchanged.
+    Shown,
+    /// The output between marks.
+    Marked,
+}
+
 /// Returns the rewritten source, or the line of a tag with brackets nested deeper than [`DEEPEST`].
-pub(super) fn rewritten(text: &str) -> Result<String, usize> {
+pub(super) fn rewritten(text: &str, generation: Generation) -> Result<String, usize> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('{') {
@@ -53,7 +64,7 @@ pub(super) fn rewritten(text: &str) -> Result<String, usize> {
             rest = &rest[end..];
         } else if rest.starts_with("{{") || rest.starts_with("{%") {
             let line = || text[..text.len() - rest.len()].matches('\n').count() + 1;
-            let (tag, length) = tag(rest).ok_or_else(line)?;
+            let (tag, length) = tag(rest, generation).ok_or_else(line)?;
             rest = &rest[length..];
             let raw = word(&tag) == "raw";
             out.push_str(&tag);
@@ -84,7 +95,7 @@ fn end_of_raw(text: &str) -> usize {
 }
 
 /// Returns a rewritten tag, and its length in the source; `None` if its brackets are nested too deeply.
-fn tag(text: &str) -> Option<(String, usize)> {
+fn tag(text: &str, generation: Generation) -> Option<(String, usize)> {
     let close = if text.starts_with("{{") { "}}" } else { "%}" };
     let bytes = text.as_bytes();
     let mut out = String::from(&text[..2]);
@@ -134,7 +145,10 @@ fn tag(text: &str) -> Option<(String, usize)> {
         out.push_str(behind);
         at += length;
     }
+    let marked = generation == Generation::Marked;
     let out = match word(&out) {
+        "generation" if marked => out.replacen("generation", &format!("filter {GENERATED}"), 1),
+        "endgeneration" if marked => out.replacen("endgeneration", "endfilter", 1),
         "generation" => out.replacen("generation", "if true", 1),
         "endgeneration" => out.replacen("endgeneration", "endif", 1),
         _ => out,
@@ -229,8 +243,13 @@ mod tests {
             ("{{ a + ", "{{ a |__whole + "),
         ];
         for (text, expected) in cases {
-            assert_eq!(rewritten(text).as_deref(), Ok(expected));
+            assert_eq!(rewritten(text, Generation::Shown).as_deref(), Ok(expected));
         }
+        assert_eq!(
+            rewritten("{%- generation -%}x{% endgeneration %}", Generation::Marked).as_deref(),
+            Ok("{%- filter __generated -%}x{% endfilter %}")
+        );
+        let rewritten = |text: &str| rewritten(text, Generation::Shown);
         let deep = |n: usize| format!("{{{{ 'a(' }}}}\n{{{{ {}1{} }}}}", "(".repeat(n), ")".repeat(n));
         assert!(rewritten(&deep(DEEPEST)).is_ok());
         assert_eq!(rewritten(&deep(DEEPEST + 1)), Err(2));

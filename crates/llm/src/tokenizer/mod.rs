@@ -26,6 +26,7 @@ use netcl_model::tokenizer as files;
 use netcl_tensor::{Error, Result};
 use pieces::Pieces;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 
 /// Treatment of control token names in a text.
@@ -272,6 +273,25 @@ impl Tokenizer {
             },
             Source::Vocab(vocab) => vocab.encode(text, specials),
         }
+    }
+
+    /// Returns the ids of `text`, the same as [`encode`](Self::encode), each with the bytes of the text that it stands for.
+    ///
+    /// # Errors
+    /// Same as [`encode`](Self::encode); `Unsupported` for the tokenizer of a GGUF file.
+    pub fn encode_with_ranges(&self, text: &str, specials: Specials) -> Result<Vec<(u32, Range<usize>)>> {
+        match (&self.source, specials) {
+            (Source::File(file), Specials::Parsed) => file.parsed.encode_with_ranges(text),
+            (Source::File(file), Specials::Plain) => file.plain.encode_with_ranges(text),
+            (Source::Vocab(_), _) => Err(Error::unsupported(
+                "the positions of tokens in a text require a tokenizer.json; GGUF files do not have them",
+            )),
+        }
+    }
+
+    /// Returns the tokens that [`encode_prompt`](Self::encode_prompt) adds before and after a text.
+    pub fn affixes(&self) -> (&[u32], &[u32]) {
+        (&self.ends.before, &self.ends.after)
     }
 
     /// Returns the ids of a prompt, with the leading and trailing tokens that the model was trained with, such as the begin token. A token that the

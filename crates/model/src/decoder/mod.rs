@@ -76,7 +76,7 @@ use crate::model::{Continuation, Model};
 use crate::params::Params;
 use adapted::DecoderAdapters;
 use block::Block;
-use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use netcl_tensor::ops::cross_entropy::{CrossEntropy, Reduction, cross_entropy};
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::quant::Blocks;
 use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
@@ -303,16 +303,23 @@ impl Decoder {
     }
 
     /// Takes the input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, a scalar.
-    fn cross_entropy(&self, x: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
         let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
-        match self.config.logits_softcap {
-            Some(_) => cross_entropy(&stage.logits(x)?, &targets, CrossEntropy::default()),
+        let reduction = if weight.is_some() { Reduction::Sum } else { Reduction::Mean };
+        let loss = match self.config.logits_softcap {
+            Some(_) => cross_entropy(
+                &stage.logits(x)?,
+                &targets,
+                CrossEntropy { reduction, ..CrossEntropy::default() },
+            )?,
             // The logits of all rows would be the largest tensor of a step.
             None => {
                 let head = stage.exit()?.head.rows(x.dtype())?;
-                linear_cross_entropy(&stage.scaled(x)?, &head, &targets, LinearCrossEntropy::default())
+                let options = LinearCrossEntropy::with(reduction);
+                linear_cross_entropy(&stage.scaled(x)?, &head, &targets, options)?
             }
-        }
+        };
+        weight.map_or(Ok(loss.clone()), |weight| loss.mul(&weight.reshape([])?))
     }
 
     /// Takes ids `(B, T)` → hidden states after the last norm `(B, T, C)`, the input of the output head.
@@ -383,7 +390,7 @@ impl Model for Decoder {
     }
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let (x, routers) = self.hidden(ids, mode)?;
-        let loss = self.cross_entropy(&x, targets)?;
+        let loss = self.cross_entropy(&x, targets, mode.loss_weight)?;
         match mixture::balance(&self.config, &routers)? {
             Some(balance) => loss.add(&balance),
             None => Ok(loss),

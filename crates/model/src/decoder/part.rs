@@ -76,13 +76,13 @@ impl Decoder {
         Ok(self.blocks(x, mode)?.0)
     }
 
-    /// Takes rows `(B, T, C)` after the last layer and targets `(B, T)` → mean cross entropy, a scalar. The balance loss of a mixture of experts
-    /// is not included.
+    /// Takes rows `(B, T, C)` after the last layer and targets `(B, T)` → mean cross entropy, a scalar, or with a `weight` the sum times it, as
+    /// [`Mode::loss_weight`] says. The balance loss of a mixture of experts is not included.
     ///
     /// # Errors
     /// Same as [`Model::loss`](crate::model::Model::loss); `Internal` without the head.
-    pub fn loss_behind(&self, x: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        self.cross_entropy(&self.last()?.normed(x)?, targets)
+    pub fn loss_behind(&self, x: &Tensor, targets: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+        self.cross_entropy(&self.last()?.normed(x)?, targets, weight)
     }
 
     /// Takes rows `(.., C)` after the last layer → logits `(.., V)`.

@@ -35,6 +35,9 @@ pub struct Mode<'a> {
     pub recompute: Recompute,
     /// Number of rows of the batch before those of this pass, if other ranks compute them: masks are those of the whole batch.
     pub rows_before: usize,
+    /// Factor (1) f32 in device memory: the loss is the sum over the targets that are not ignored, times this factor, instead of their mean. Without
+    /// targets it is then 0.
+    pub loss_weight: Option<&'a Tensor>,
 }
 
 impl<'a> Mode<'a> {

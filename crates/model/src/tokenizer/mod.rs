@@ -15,6 +15,7 @@ use chars::Chars;
 pub use chunks::Cuts;
 use netcl_device::{Error, Result};
 use serde_json::Value;
+use std::ops::Range;
 use std::path::Path;
 
 /// Name of the tokenizer's file.
@@ -196,6 +197,21 @@ impl Tokenizer {
             ids.extend(encoded.iter().flat_map(|encoding| encoding.get_ids()));
         }
         Ok(ids)
+    }
+
+    /// Encodes `text` the same as [`encode`](Self::encode); each id comes with the bytes of the text that it stands for. Several ids of one character
+    /// have the same range. A range may omit white space next to a word.
+    ///
+    /// # Errors
+    /// Errors of [`encode`](Self::encode).
+    pub fn encode_with_ranges(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
+        if let Some(chars) = &self.chars {
+            let ends = text.char_indices().map(|(at, c)| at..at + c.len_utf8());
+            return Ok(chars.encode(text)?.into_iter().zip(ends).collect());
+        }
+        let encoded = by_library(|| self.inner.encode(text, false))?.map_err(|e| failed("encoding", &e))?;
+        let ranges = encoded.get_offsets().iter().map(|(start, end)| *start..*end);
+        Ok(encoded.get_ids().iter().copied().zip(ranges).collect())
     }
 
     /// Returns the positions where text may be cut before it is encoded in pieces.

@@ -13,6 +13,7 @@ mod resume;
 mod setting;
 mod stored;
 mod table;
+mod train_on;
 mod validate;
 mod value;
 
@@ -26,7 +27,8 @@ pub use resume::{Changes, resume_rules};
 pub(crate) use resume::{Differences, rate_change};
 pub use setting::{Change, Check, Group, Setting, TaskKind};
 pub use stored::SETTINGS_COPY;
-pub use table::{Overlay, SETTINGS, TrainConfig, setting};
+pub use table::{Overlay, SETTINGS, TrainConfig, Unset, setting};
+pub use train_on::TrainOn;
 pub(crate) use value::too_large;
 pub use value::{Given, Kind, Value};
 
@@ -114,10 +116,23 @@ impl TrainConfig {
         let usual = presets::usual(starts, flags.lora.as_ref().or(file.lora.as_ref()).is_some(), simulated);
         let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(usual);
         let preset = Self::preset(name)?;
+        let given = |overlay: &Overlay| (overlay.steps.is_some(), overlay.epochs.is_some());
+        if given(flags) == (true, true) || (file.layers.is_none() && given(&file) == (true, true)) {
+            return Err(Error::format(
+                "--steps and --epochs both set the length of the run; omit one of them",
+            ));
+        }
         // The file of a run is complete; the model it started from may no longer exist.
         let whole = file.layers.and(file.vocab).and(file.family.as_ref()).is_some() && flags.init.is_none();
         let mut config = flags.over(file.over(preset.clone())?)?;
         config.preset = name.to_owned();
+        match given(flags) {
+            // The settings of a run have both.
+            (true, _) => config.epochs = None,
+            (false, false) => config.unset.steps = given(&file) == (false, false),
+            (false, true) => {}
+        }
+        config.unset.warmup = flags.warmup.or(file.warmup).is_none();
         if let (Some(dir), false) = (config.init.clone(), whole) {
             let own = init::shape(Path::new(&dir), config.lora.is_some())?;
             init::check(&own, &dir, &[&file, flags])?;

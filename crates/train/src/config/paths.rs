@@ -1,6 +1,7 @@
 //! Absolute paths in settings, so that a run does not depend on the working directory.
 
 use super::TrainConfig;
+use crate::data::records::builtin_template;
 use netcl_device::{Error, Result};
 use std::path::{Path, absolute};
 
@@ -10,11 +11,14 @@ impl TrainConfig {
     /// # Errors
     /// `Io` if the working directory cannot be determined.
     pub fn with_absolute_paths(mut self) -> Result<Self> {
-        for spec in &mut self.data {
+        for spec in self.data.iter_mut().chain(&mut self.eval_data) {
             *spec = absolute_spec(spec)?;
         }
         if let Some(dir) = &mut self.init {
             *dir = text(&absolute(&*dir).map_err(|e| Error::io("finding", Path::new(dir.as_str()), &e))?)?;
+        }
+        if let Some(template) = self.chat_template.as_mut().filter(|name| builtin_template(name).is_none()) {
+            *template = absolute_spec(template)?;
         }
         if self.tokenizer != "char" {
             self.tokenizer = absolute_spec(&self.tokenizer)?;

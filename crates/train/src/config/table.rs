@@ -11,6 +11,7 @@ use super::setting::Change::{Added, Fixed, Free, Rate};
 use super::setting::Check::{AboveZero, AtLeastOne, Between, Fraction, FromZero, NotEmpty};
 use super::setting::Group::{Data, Device, General, Model, Optimizer, Run};
 use super::setting::Setting;
+use super::train_on::TrainOn;
 use super::value::{Given, Value, too_large};
 use crate::schedule::Schedule;
 use netcl_device::{Error, MatmulPrecision, Result};
@@ -24,6 +25,9 @@ macro_rules! settings {
         #[derive(Clone, Debug, PartialEq, Serialize)]
         pub struct TrainConfig {
             $(#[doc = $help] pub $name: $type,)*
+            /// Settings that were not given.
+            #[serde(skip)]
+            pub unset: Unset,
         }
 
         /// Partial settings, from a file or from flags.
@@ -45,7 +49,7 @@ macro_rules! settings {
         impl TrainConfig {
             /// Returns the defaults that presets start from.
             pub(crate) fn base() -> Self {
-                Self { $($name: $default,)* }
+                Self { $($name: $default,)* unset: Unset::default() }
             }
 
             /// Returns an error for the first setting that is invalid on its own.
@@ -78,10 +82,26 @@ macro_rules! settings {
                 if let Some(message) = too_large(self) {
                     return Err(Error::format(message));
                 }
-                Ok(TrainConfig { $($name: base.$name.or(self.$name.clone()),)* })
+                Ok(TrainConfig { $($name: Value::or(base.$name, self.$name.clone()),)* unset: base.unset })
             }
         }
     };
+}
+
+/// Settings that were not given, for which the data may have a better value than the preset. Equal values are equal settings, whether they were
+/// given or not.
+#[derive(Clone, Copy, Debug, Default, Eq)]
+pub struct Unset {
+    /// Neither `steps` nor `epochs`: records are trained for one epoch.
+    pub steps: bool,
+    /// `warmup`: it follows from the steps.
+    pub warmup: bool,
+}
+
+impl PartialEq for Unset {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// Largest head size: attention kernels keep a row of a head in registers or local memory.
@@ -145,14 +165,29 @@ settings! {
         Setting::new(Model, Fixed).value("SETTINGS").check(NotEmpty).unset("train the weights").also(&["lora_r", "lora_rank"]);
 
     data: Vec<String> = Vec::new(),
-        "Text files, folders, globs or token shards (*.bin, *.npy); for presets of images, one folder",
+        "Text, records (JSONL, JSON, CSV), folders, globs or token shards; for presets of images, one folder",
         Setting::new(Data, Added).images(Free).value("PATH").several().unset("the sources and docs in this folder");
     encoding: Option<String> = None,
         "Encoding of files that are not UTF-8 and lack a byte order mark: latin1, cp1251, shift_jis, …",
         Setting::new(Data, Fixed).value("NAME");
     as_text: bool = false,
         "Train on record files (JSON Lines, tables) as plain text, including their markup",
-        Setting::new(Data, Free).switch().unset("refuse them");
+        Setting::new(Data, Free).switch().unset("read their fields");
+    eval_data: Vec<String> = Vec::new(),
+        "Files for validation, instead of a part of --data",
+        Setting::new(Data, Fixed).value("PATH").several().unset("a part of --data").also(&["eval_dataset", "validation_file"]);
+    train_on: TrainOn = TrainOn::Answers,
+        "Messages of conversations that are trained: all answers, the last answer, or every message",
+        Setting::new(Data, Fixed).value("WHAT").also(&["assistant_only_loss", "completion_only_loss", "train_on_inputs"]);
+    chat_template: Option<String> = None,
+        "Chat template of conversations: chatml, llama3, or a Jinja file",
+        Setting::new(Data, Fixed).value("NAME|FILE").check(NotEmpty).unset("the model's").also(&["chat_template_path"]);
+    drop_long: bool = false,
+        "Drop records longer than --context instead of truncating them",
+        Setting::new(Data, Fixed).switch().unset("truncate them");
+    skip_bad: bool = false,
+        "Skip and count broken records instead of stopping at the first one",
+        Setting::new(Data, Free).switch().unset("stop");
     tokenizer: String = "char".into(),
         "Tokenizer: char, or a tokenizer.json",
         Setting::new(Data, Fixed).value("char|FILE").check(NotEmpty);
@@ -197,6 +232,10 @@ settings! {
     grad_accum: u32 = 1,
         "Gradient accumulation: forward passes per optimizer step",
         Setting::new(Run, Free).check(AtLeastOne).also(&["gradient_accumulation_steps", "accumulate"]);
+    epochs: Option<u64> = None,
+        "Epochs: passes over the images, or over records instead of --steps",
+        Setting::new(Run, Rate).images(Rate).check(AtLeastOne).unset("images: by preset; records: 1 without --steps")
+            .also(&["num_train_epochs"]);
     steps: u64 = 5000,
         "Number of optimizer steps",
         Setting::new(Run, Rate).alias(&["max-iters"]).check(AtLeastOne).also(&["max_iters", "max_steps", "iters", "iterations"]);

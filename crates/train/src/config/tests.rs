@@ -42,6 +42,8 @@ fn the_file_has_every_key_once() {
         rope_theta: Some(1e4),
         tied: Some(true),
         log_every: Some(5),
+        chat_template: Some("chatml".into()),
+        epochs: Some(2),
         ..preset
     };
     let table = toml::Table::try_from(config).unwrap();
@@ -60,6 +62,10 @@ fn flags_go_before_the_file_before_the_preset() {
         (&*config.preset, config.layers, config.heads, config.width, config.lr),
         ("char", 3, 3, 384, 2e-3)
     );
+    // Settings without a default, too.
+    let flags = Overlay { log_every: Some(3), kv_heads: Some(2), ..Overlay::default() };
+    let config = resolve("log_every = 9\nkv_heads = 4\nmlp = 64\n", &flags).unwrap();
+    assert_eq!((config.log_every, config.kv_heads, config.mlp), (Some(3), Some(2), Some(64)));
     let flags = Overlay { preset: Some("char-cpu".into()), ..Overlay::default() };
     assert_eq!(resolve("preset = 'char'", &flags).unwrap(), TrainConfig::preset("char-cpu").unwrap());
     assert_eq!(
@@ -304,4 +310,29 @@ fn names_of_settings_are_unique() {
     let double: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
     assert!(double.is_empty(), "{double:?}");
     assert!(SETTINGS.iter().all(|row| !row.help.is_empty() && !row.help.ends_with('.')));
+}
+
+/// One of `--steps` and `--epochs` sets the length of a run. The file of a run has both, and a flag replaces both.
+#[test]
+fn steps_and_epochs_exclude_each_other() {
+    let flags = |steps, epochs| Overlay { steps, epochs, ..Overlay::default() };
+    let both = TrainConfig::resolve(None, &flags(Some(3), Some(2))).unwrap_err();
+    assert!(both.message().contains("--steps and --epochs"), "{both}");
+    assert!(resolve("steps = 300\nepochs = 2\n", &Overlay::default()).is_err());
+    let epochs = |flags: &Overlay| resolve("epochs = 2\n", flags).unwrap().epochs;
+    assert_eq!(
+        [epochs(&flags(None, None)), epochs(&flags(None, Some(5))), epochs(&flags(Some(300), None))],
+        [Some(2), Some(5), None]
+    );
+    let unset = |file: &str, flags: &Overlay| resolve(file, flags).unwrap().unset.steps;
+    assert!(unset("", &flags(None, None)) && !unset("", &flags(Some(300), None)));
+    assert!(!unset("steps = 300\n", &flags(None, None)) && !unset("epochs = 2\n", &flags(None, None)));
+    assert!(!unset("", &flags(None, Some(2))));
+    let run =
+        TrainConfig { steps: 300, epochs: Some(2), vocab: Some(99), ..TrainConfig::preset("demo").unwrap() };
+    let again =
+        |flags: &Overlay| resolve(&run.to_toml().unwrap(), flags).map(|c| (c.steps, c.epochs)).unwrap();
+    assert_eq!(again(&flags(None, None)), (300, Some(2)));
+    assert_eq!(again(&flags(Some(400), None)), (400, None));
+    assert_eq!(again(&flags(None, Some(3))), (300, Some(3)));
 }

@@ -3,6 +3,7 @@
 use super::dtype::{DTYPES, storage_type};
 use super::graph_mode::GraphMode;
 use super::optimizer::OptimizerName;
+use super::train_on::TrainOn;
 use crate::schedule::Schedule;
 use netcl_device::{Error, MatmulPrecision, Result};
 use netcl_model::layers::Recompute;
@@ -224,6 +225,13 @@ impl Given for OptimizerName {
     const KIND: Kind = Kind::Names(&Self::ALL);
     fn parse(words: &[&str]) -> Result<Self> {
         Self::parse(last(words)?)
+    }
+}
+
+impl Given for TrainOn {
+    const KIND: Kind = Kind::Names(&names(&Self::NAMES));
+    fn parse(words: &[&str]) -> Result<Self> {
+        last(words)?.parse()
     }
 }
 

@@ -67,6 +67,11 @@ impl DataSource {
     ) -> Result<Corpus> {
         let corpus = match self {
             Self::Shards { train, val } => Corpus { train, val },
+            Self::Records { files, .. } => {
+                let first =
+                    files.first().map_or_else(String::new, |file| format!("{}: ", file.path().display()));
+                return Err(Error::format(format!("{first}records are not plain text")));
+            }
             Self::Text { .. } => {
                 let tokenizer = tokenizer
                     .ok_or_else(|| Error::format("text requires a tokenizer; name one with --tokenizer"))?;

@@ -3,30 +3,45 @@
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Field names of training data and the format that they imply. The first row whose fields are all present applies.
-const FORMAT_FIELDS: [(&[&str], &str); 16] = [
-    (&["messages"], "chat messages"),
-    (&["conversations"], "ShareGPT conversations"),
-    (&["conversation"], "conversations"),
-    (&["chosen", "rejected"], "preference pairs"),
-    (&["instruction", "output"], "Alpaca instructions"),
-    (&["instruction", "response"], "instructions with responses"),
-    (&["prompt", "completion"], "prompts with completions"),
-    (&["prompt", "response"], "prompts with responses"),
-    (&["question", "answer"], "questions with answers"),
-    (&["question", "answers"], "questions with answers"),
-    (&["input", "output"], "inputs with outputs"),
-    (&["source", "target"], "pairs of texts"),
-    (&["translation"], "translations"),
-    (&["text"], "records with a `text`"),
-    (&["content"], "records with a `content`"),
-    (&["input_ids"], "records with token ids"),
+/// Field names of training data, the format that they imply, and how it is read if it is. The first row whose fields are all present applies.
+const FORMAT_FIELDS: [(&[&str], &str, Option<ExampleFormat>); 18] = [
+    (&["chosen", "rejected"], "preference pairs", None),
+    (&["prompt", "completion", "label"], "completions with labels (KTO)", None),
+    (&["messages"], "chat messages", Some(ExampleFormat::Chat)),
+    (&["conversations"], "ShareGPT conversations", Some(ExampleFormat::Chat)),
+    (&["conversation"], "conversations", None),
+    (&["instruction", "output"], "Alpaca instructions", Some(ExampleFormat::Alpaca)),
+    (&["instruction", "response"], "instructions with responses", None),
+    (&["prompt", "completion"], "prompts with completions", Some(ExampleFormat::Completion)),
+    (&["prompt", "response"], "prompts with responses", None),
+    (&["question", "answer"], "questions with answers", None),
+    (&["question", "answers"], "questions with answers", None),
+    (&["input", "output"], "inputs with outputs", None),
+    (&["source", "target"], "pairs of texts", None),
+    (&["translation"], "translations", None),
+    (&["text"], "records with a `text`", Some(ExampleFormat::Text)),
+    (&["content"], "records with a `content`", None),
+    (&["input_ids"], "records with token ids", None),
+    (&["prompt"], "prompts without completions", None),
 ];
 /// Fields named in a message.
 const MAX_NAMED_FIELDS: usize = 6;
 
 /// Advice for data in an unsupported format.
 pub(super) const ADVICE: &str = "Write the text to .txt files, or its tokens to .bin or .npy shards";
+
+/// Formats of records that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExampleFormat {
+    /// `messages`, or `conversations`.
+    Chat,
+    /// `instruction`, `input` and `output`.
+    Alpaca,
+    /// `prompt` and `completion`.
+    Completion,
+    /// `text`.
+    Text,
+}
 
 /// Text that consists of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +50,8 @@ pub(super) struct Records {
     pub what: String,
     /// Whether the fields are those of training data.
     pub known: bool,
+    /// Whether netcl reads the fields.
+    pub readable: bool,
 }
 
 /// Returns the format of a binary file by its first bytes, or by its name if the bytes are ambiguous; `None` if it may be text or ids.
@@ -111,7 +128,7 @@ pub(super) fn records(text: &str, path: &Path) -> Option<Records> {
         ('{', _) => objects(text, lines_are_records(&ending)),
         ('[', "ipynb") => None,
         ('[', _) => array(text, lines_are_records(&ending)),
-        (_, ending) if lines_are_records(ending) => Some(Records { what: "JSON Lines".into(), known: true }),
+        (_, ending) if lines_are_records(ending) => Some(Records::broken("JSON Lines")),
         _ => None,
     }
 }
@@ -133,25 +150,29 @@ fn objects(text: &str, by_name: bool) -> Option<Records> {
     let (found, more) = values(text, 2);
     let Some(Value::Object(first)) = found.first() else {
         // The first line is too long to be read completely, or not JSON.
-        return by_name.then(|| Records { what: "JSON Lines".into(), known: true });
+        return by_name.then(|| Records::broken("JSON Lines"));
     };
     let several = found.get(1).is_some_and(Value::is_object);
     // Another object starts here and is cut off.
     let cut = !several && more && found.len() == 1 && next_object(text);
     let known = known_of(first);
     if several || cut || by_name {
-        let fields = known.clone().unwrap_or_else(|| fields_of(first));
-        return Some(Records { what: format!("JSON Lines: {fields}"), known: known.is_some() || by_name });
+        let records = Records::of("JSON Lines", first);
+        return Some(Records { known: records.known || by_name, ..records });
     }
     if more {
         return None;
     }
     // One object is recognized by its own fields, or as a frame around an array of records.
-    let framed = || first.values().find_map(|value| known_of(value.as_array()?.first()?.as_object()?));
-    let in_words = |what| Records { what: format!("JSON: {what}"), known: true };
+    let framed = || {
+        let records = first.values().find_map(|value| {
+            value.as_array()?.first()?.as_object().filter(|record| known_of(record).is_some())
+        });
+        records.map(|record| Records::of("JSON", record))
+    };
     let own = known
         .filter(|_| ["messages", "conversations", "conversation"].iter().any(|k| first.contains_key(*k)));
-    own.or_else(framed).map(in_words)
+    own.map(|_| Records::of("JSON", first)).or_else(framed)
 }
 
 fn next_object(text: &str) -> bool {
@@ -163,30 +184,52 @@ fn next_object(text: &str) -> bool {
 /// Recognizes an array of records, or lines of arrays.
 fn array(text: &str, by_name: bool) -> Option<Records> {
     if by_name {
-        return Some(Records { what: "JSON Lines of arrays".into(), known: true });
+        return Some(Records { what: "JSON Lines of arrays".into(), known: true, readable: false });
     }
     let inner = text.strip_prefix('[')?.trim_start();
     match values(inner, 1).0.first() {
-        Some(Value::Object(first)) => {
-            let known = known_of(first);
-            let fields = known.clone().unwrap_or_else(|| fields_of(first));
-            Some(Records { what: format!("a JSON array: {fields}"), known: known.is_some() })
-        }
+        Some(Value::Object(first)) => Some(Records::of("a JSON array", first)),
         Some(Value::Array(first)) => {
             let what = first.first()?.as_object().and_then(|message| {
                 (message.contains_key("role") || message.contains_key("from")).then(|| "chats".to_owned())
             })?;
-            Some(Records { what: format!("a JSON array: {what}"), known: true })
+            Some(Records { what: format!("a JSON array: {what}"), known: true, readable: false })
         }
-        Some(Value::String(_)) => Some(Records { what: "a JSON array of strings".into(), known: false }),
+        Some(Value::String(_)) => {
+            Some(Records { what: "a JSON array of strings".into(), known: false, readable: false })
+        }
         _ => None,
     }
 }
 
-/// Returns the format that the fields of a record imply.
-fn known_of(record: &Map<String, Value>) -> Option<String> {
+/// Returns the format that the fields of a record imply, and how it is read.
+fn row_of(record: &Map<String, Value>) -> Option<(&'static str, Option<ExampleFormat>)> {
     let has = |field: &&str| record.keys().any(|key| key.eq_ignore_ascii_case(field));
-    FORMAT_FIELDS.iter().find(|(fields, _)| fields.iter().all(has)).map(|(_, what)| (*what).to_owned())
+    FORMAT_FIELDS.iter().find(|(fields, ..)| fields.iter().all(has)).map(|(_, what, read)| (*what, *read))
+}
+
+fn known_of(record: &Map<String, Value>) -> Option<&'static str> {
+    row_of(record).map(|(what, _)| what)
+}
+
+/// Returns how a record with these fields is read; `None` if it is not.
+pub(super) fn example_format(record: &Map<String, Value>) -> Option<ExampleFormat> {
+    row_of(record)?.1
+}
+
+impl Records {
+    /// Describes records by the first one.
+    fn of(form: &str, first: &Map<String, Value>) -> Self {
+        let known = known_of(first);
+        let fields = known.map_or_else(|| fields_of(first), str::to_owned);
+        let readable = example_format(first).is_some();
+        Self { what: format!("{form}: {fields}"), known: known.is_some(), readable }
+    }
+
+    /// Describes records of which the first one cannot be read.
+    fn broken(form: &str) -> Self {
+        Self { what: form.into(), known: true, readable: true }
+    }
 }
 
 fn fields_of(record: &Map<String, Value>) -> String {
@@ -221,6 +264,7 @@ fn table(text: &str, ending: &str) -> Records {
     Records {
         what: format!("a table ({}) with the columns {shown}", ending.to_ascii_uppercase()),
         known: known.is_some(),
+        readable: example_format(&record).is_some(),
     }
 }
 

@@ -35,7 +35,7 @@ impl LeftOut {
     /// # Errors
     /// `Format` if their fields are those of training data, or the file was named.
     pub fn add_records(&mut self, path: &Path, records: Records, named: bool, bytes: u64) -> Result<()> {
-        if named || records.known {
+        if named || records.known || records.readable {
             return Err(as_text(&path.display().to_string(), &records.what));
         }
         self.records.push((path.to_owned(), records.what, bytes));
@@ -148,8 +148,9 @@ impl LeftOut {
 /// Returns the error for records where text is expected.
 fn as_text(path: &str, what: &str) -> Error {
     Error::format(format!(
-        "{path}: {what}; netcl trains on plain text and does not read the fields of records. Write the text to a .txt file, or use --as-text to \
-         train on the file as it is, including its markup"
+        "{path}: {what}; netcl does not read the fields of these records here. `netcl train` reads messages, conversations, instruction and output, \
+         prompt and completion, and text: rename the fields, write the text to a .txt file, or use --as-text to read the file as it is, including its \
+         markup"
     ))
 }
 

@@ -1,30 +1,46 @@
 //! Batches as a function of the position in the run. The position is the only state, so a run can be resumed anywhere.
 
+use super::batch::Batch;
+use super::records::RecordSet;
 use super::{Tokens, random};
 use netcl_device::{Error, Result};
 use netcl_model::checkpoint::Position;
 use std::ops::Range;
 
-/// Inputs and targets of one forward pass, row-major `(rows, context)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
-    /// Token ids.
-    pub x: Vec<u32>,
-    /// Targets: the id after each id of `x`.
-    pub y: Vec<u32>,
-    /// Number of windows (rows).
-    pub rows: usize,
-    /// Length of a window in tokens.
-    pub context: usize,
-}
-
-/// Random windows of the training tokens, as in nanoGPT.
+/// Random windows of the training tokens, as in nanoGPT, or records in an order per epoch.
 #[derive(Clone, Debug)]
 pub struct Loader {
-    windows: Windows,
+    source: Source,
+    /// Rows of a batch.
+    batch: usize,
     /// The rows of each batch that are loaded.
     rows: Range<usize>,
     grad_accum: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Windows(Windows),
+    Records(RecordRows),
+}
+
+/// A row per record.
+#[derive(Clone, Debug)]
+struct RecordRows {
+    records: RecordSet,
+    vocab: usize,
+    context: usize,
+    /// Rows of the whole run; later ones are empty.
+    limit: Option<u64>,
+}
+
+impl RecordRows {
+    /// Returns the record of a row, counted from the beginning of the run; `None` for an empty row.
+    fn at(&self, seed: u64, row: u64) -> Option<usize> {
+        let count = self.records.len() as u64;
+        let inside = self.limit.is_none_or(|limit| row < limit) && count > 0;
+        inside.then(|| self.records.at(seed, row / count, row % count))
+    }
 }
 
 impl Loader {
@@ -34,7 +50,41 @@ impl Loader {
         if batch == 0 || grad_accum == 0 {
             return Err(Error::format("--batch and --grad-accum must be at least 1"));
         }
-        Ok(Self { windows: Windows::new(tokens, vocab, context)?, rows: 0..batch, grad_accum })
+        let source = Source::Windows(Windows::new(tokens, vocab, context)?);
+        Ok(Self { source, batch, rows: 0..batch, grad_accum })
+    }
+
+    /// Creates batches of `batch` records in rows of `context` tokens, in another order in each epoch. With `epochs`, rows after that many epochs are
+    /// empty. `Format` if a number is 0, or without records.
+    pub fn of_records(
+        records: RecordSet,
+        vocab: usize,
+        [batch, context]: [usize; 2],
+        grad_accum: u32,
+        epochs: Option<u64>,
+    ) -> Result<Self> {
+        if batch == 0 || grad_accum == 0 || context == 0 {
+            return Err(Error::format("--batch, --grad-accum and --context must be at least 1"));
+        }
+        if records.is_empty() {
+            return Err(Error::format("the data lacks records to train on"));
+        }
+        let limit = epochs.map(|epochs| epochs.saturating_mul(records.len() as u64));
+        let source = Source::Records(RecordRows { records, vocab, context, limit });
+        Ok(Self { source, batch, rows: 0..batch, grad_accum })
+    }
+
+    /// Returns whether targets of batches are ignored, so that their losses must be weighted.
+    pub fn is_weighted(&self) -> bool {
+        matches!(self.source, Source::Records(_))
+    }
+
+    /// Returns the number of targets of a step that are not ignored; `None` if none is.
+    pub fn step_targets(&self, seed: u64, step: u64) -> Option<u64> {
+        let Source::Records(all) = &self.source else { return None };
+        let rows = u64::from(self.grad_accum).saturating_mul(self.batch as u64);
+        let rows = step.saturating_mul(rows)..step.saturating_add(1).saturating_mul(rows);
+        Some(rows.filter_map(|row| all.at(seed, row)).map(|record| all.records.targets(record)).sum())
     }
 
     /// Restricts loading to these rows of each batch: a rank's share.
@@ -45,9 +95,21 @@ impl Loader {
 
     /// Returns the batch at a position; deterministic. `Format` for an id outside `vocab`.
     pub fn batch(&self, at: Position) -> Result<Batch> {
-        let span = (self.windows.tokens.len() - self.windows.context) as u64;
-        let start = |row| random::below(at.seed, [at.step, at.micro.into(), row as u64], span) as usize;
-        self.windows.batch(self.rows.clone().map(start))
+        match &self.source {
+            Source::Windows(windows) => {
+                let span = (windows.tokens.len() - windows.context) as u64;
+                let start =
+                    |row| random::below(at.seed, [at.step, at.micro.into(), row as u64], span) as usize;
+                windows.batch(self.rows.clone().map(start))
+            }
+            Source::Records(all) => {
+                let pass = at.step.saturating_mul(self.grad_accum.into()).saturating_add(at.micro.into());
+                let before = pass.saturating_mul(self.batch as u64);
+                let record = |row| all.at(at.seed, before.saturating_add(row as u64));
+                let batch = all.records.rows(self.rows.clone().map(record), all.context, all.vocab)?;
+                Ok(Batch { step_targets: self.step_targets(at.seed, at.step), ..batch })
+            }
+        }
     }
 
     /// Returns the position after `at`.
@@ -62,7 +124,8 @@ impl Loader {
 /// Batches for evaluation: the same at each evaluation, so that losses are comparable.
 #[derive(Clone, Debug)]
 pub struct Eval {
-    windows: Windows,
+    source: Source,
+    /// Positions of windows, or records.
     starts: Vec<usize>,
     batch: usize,
 }
@@ -93,7 +156,31 @@ impl Eval {
             // The last window also needs its target: it starts below `span` and ends at `start + context + 1`.
             _ => (0..span).step_by(context).filter(|start| start + context < windows.tokens.len()).collect(),
         };
-        Ok(Self { windows, starts, batch })
+        Ok(Self { source: Source::Windows(windows), starts, batch })
+    }
+
+    /// Creates evaluation batches of records in rows of `context` tokens: all, or at most `limit` batches, chosen by the seed.
+    pub fn of_records(
+        records: RecordSet,
+        vocab: usize,
+        [batch, context]: [usize; 2],
+        limit: Option<usize>,
+        seed: u64,
+    ) -> Result<Self> {
+        if batch == 0 || limit == Some(0) {
+            return Err(Error::format("--batch and --eval-batches must be at least 1"));
+        }
+        let most = limit.map_or(records.len(), |limit| limit.saturating_mul(batch).min(records.len()));
+        let starts = match most == records.len() {
+            true => (0..most).collect(),
+            // A separate order, because no epoch has this number.
+            false => (0..most as u64).map(|at| records.at(seed, u64::MAX, at)).collect(),
+        };
+        Ok(Self {
+            source: Source::Records(RecordRows { records, vocab, context, limit: None }),
+            starts,
+            batch,
+        })
     }
 
     /// Returns the same windows in batches of another size.
@@ -119,7 +206,12 @@ impl Eval {
 
     /// Returns every batch in order.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> + '_ {
-        self.starts.chunks(self.batch).map(|starts| self.windows.batch(starts.iter().copied()))
+        self.starts.chunks(self.batch).map(|starts| match &self.source {
+            Source::Windows(windows) => windows.batch(starts.iter().copied()),
+            Source::Records(all) => {
+                all.records.rows(starts.iter().copied().map(Some), all.context, all.vocab)
+            }
+        })
     }
 }
 
@@ -158,7 +250,7 @@ impl Windows {
             x.extend(&window[..context]);
             y.extend(&window[1..]);
         }
-        Ok(Batch { x, y, rows, context })
+        Ok(Batch { x, y, rows, context, step_targets: None })
     }
 }
 

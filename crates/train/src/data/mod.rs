@@ -1,8 +1,9 @@
 //! Training data: from `--data` to batches of token ids.
 //!
 //! [`DataSource::open`] finds the files. [`DataSource::into_corpus`] encodes text ([`TokenCache`] caches the tokens). [`split`] splits off the
-//! validation part. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
+//! validation part. [`records`] reads conversations and other records, and encodes them with a mask. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
 
+mod batch;
 mod corpus;
 mod encoding;
 mod files;
@@ -16,6 +17,7 @@ mod prefetch;
 mod progress;
 pub(crate) mod random;
 mod record;
+pub mod records;
 mod role;
 mod shard;
 mod source;
@@ -25,9 +27,10 @@ mod text;
 mod token_cache;
 mod tokens;
 
+pub use batch::{Batch, IGNORED_TARGET};
 pub use corpus::Corpus;
 pub use encoding::TextEncoding;
-pub use loader::{Batch, Eval, Loader};
+pub use loader::{Eval, Loader};
 pub use netcl_model::checkpoint::Position;
 pub use prefetch::Prefetch;
 pub(crate) use prefetch::ahead;

@@ -83,7 +83,7 @@ impl DataSource {
             sum: file.sum.to_hex().to_string(),
         };
         Ok(match self {
-            Self::Text { files, val } => {
+            Self::Text { files, val } | Self::Records { files, val, .. } => {
                 DataRecord { files: files.iter().map(whole).collect(), sampled: false, val: Some(*val) }
             }
             Self::Shards { train, val } => {

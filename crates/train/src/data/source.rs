@@ -20,6 +20,15 @@ pub enum DataSource {
         /// Number of files of the validation part.
         val: usize,
     },
+    /// Files of records, ordered by path.
+    Records {
+        /// Files of the training part, then files of the validation part.
+        files: Vec<TextFile>,
+        /// Number of files of the validation part.
+        val: usize,
+        /// Their formats, in words.
+        formats: String,
+    },
     /// Token shards in the format of nanoGPT, llm.c, Megatron or NumPy.
     Shards {
         /// Training shards.
@@ -36,6 +45,8 @@ pub struct Reading {
     pub encoding: Option<TextEncoding>,
     /// Read text that consists of records (JSON Lines, tables) as plain text.
     pub as_text: bool,
+    /// Accept records whose fields netcl reads, instead of refusing them.
+    pub records: bool,
 }
 
 impl DataSource {
@@ -88,9 +99,13 @@ impl DataSource {
         let mut left_out = LeftOut { beside: parts.left_out, ..LeftOut::default() };
         let train = look_through(&parts.train, how, watch, &mut left_out)?;
         let val = look_through(&parts.val, how, watch, &mut left_out)?;
-        for shard in shards.iter().filter(|_| !train.is_empty()) {
+        for shard in shards.iter().filter(|_| !train.texts.is_empty()) {
             left_out.add_data(&shard.path, "a token shard");
         }
+        if !train.records.is_empty() || !val.records.is_empty() {
+            return of_records(train, val, (first, &special), left_out);
+        }
+        let (train, val) = (train.texts, val.texts);
         left_out.check(&train, &val, first, how.as_text)?;
         left_out.tell(&special, &train, &val);
         let (train, val) = if train.is_empty() { (val, Vec::new()) } else { (train, val) };
@@ -107,7 +122,7 @@ impl DataSource {
     /// Returns the text files, those of the training part first; empty for shards.
     pub fn files(&self) -> &[TextFile] {
         match self {
-            Self::Text { files, .. } => files,
+            Self::Text { files, .. } | Self::Records { files, .. } => files,
             Self::Shards { .. } => &[],
         }
     }
@@ -115,9 +130,41 @@ impl DataSource {
     /// Returns the text files of the training part, and those of the validation part.
     pub fn parts(&self) -> (&[TextFile], &[TextFile]) {
         match self {
-            Self::Text { files, val } => files.split_at(files.len().saturating_sub(*val)),
+            Self::Text { files, val } | Self::Records { files, val, .. } => {
+                files.split_at(files.len().saturating_sub(*val))
+            }
             Self::Shards { .. } => (&[], &[]),
         }
+    }
+
+    /// Returns this source with the files of `other` as its validation part, which replaces an existing one.
+    ///
+    /// # Errors
+    /// `Format` if one has text and the other records or shards.
+    pub fn validated_by(self, other: Self) -> Result<Self> {
+        let own = |files: Vec<TextFile>, val: usize| {
+            let kept = files.len().saturating_sub(val);
+            files.into_iter().take(kept)
+        };
+        Ok(match (self, other) {
+            (Self::Text { files, val }, Self::Text { files: others, .. }) => {
+                let count = others.len();
+                Self::Text { files: own(files, val).chain(others).collect(), val: count }
+            }
+            (Self::Records { files, val, formats }, Self::Records { files: others, .. }) => {
+                let count = others.len();
+                Self::Records { files: own(files, val).chain(others).collect(), val: count, formats }
+            }
+            (Self::Shards { train, .. }, Self::Shards { train: mut others, val }) => {
+                others.append(val.unwrap_or_default());
+                Self::Shards { train, val: Some(others) }
+            }
+            _ => {
+                return Err(Error::format(
+                    "--data and --eval-data differ: expected records, text or token shards in both",
+                ));
+            }
+        })
     }
 
     /// Returns the bytes of the text files.
@@ -154,24 +201,80 @@ impl DataSource {
     }
 }
 
+/// Text files of a part.
+#[derive(Default)]
+struct Found {
+    texts: Vec<TextFile>,
+    /// Files of records that are read, with their formats.
+    records: Vec<(TextFile, String)>,
+    /// A text file that the user named.
+    named: Option<PathBuf>,
+}
+
+/// Returns the files of records. Text next to them is skipped, such as a README.
+fn of_records(
+    train: Found,
+    val: Found,
+    (spec, special): (&Path, &[(PathBuf, &'static str)]),
+    left_out: LeftOut,
+) -> Result<DataSource> {
+    let texts: Vec<&TextFile> = train.texts.iter().chain(&val.texts).collect();
+    let bytes: u64 = texts.iter().map(|text| text.bytes).sum();
+    let records = train.records.iter().chain(&val.records);
+    let of_records: u64 = records.clone().map(|(file, _)| file.bytes).sum();
+    let mut formats: Vec<String> = records.map(|(_, what)| what.clone()).collect();
+    formats.sort();
+    formats.dedup();
+    let (first, _) =
+        train.records.iter().chain(&val.records).next().ok_or_else(|| Error::internal("no records"))?;
+    let named = train.named.as_deref().or(val.named.as_deref());
+    if let Some(text) = named.or_else(|| texts.first().map(|text| text.path()).filter(|_| bytes > of_records))
+    {
+        return Err(Error::format(format!(
+            "{}: records ({}) and plain text ({}) together; name only one kind with --data, or use --as-text to read all of it as text",
+            spec.display(),
+            first.path().display(),
+            text.display()
+        )));
+    }
+    if !texts.is_empty() {
+        let all = texts.iter().map(|text| text.path().display().to_string());
+        tracing::info!("{} of plain text next to the records skipped: {}", count(texts.len()), some(all));
+    }
+    let files =
+        |records: Vec<(TextFile, String)>| records.into_iter().map(|(file, _)| file).collect::<Vec<_>>();
+    let (train, val) = (files(train.records), files(val.records));
+    left_out.check(&train, &val, spec, false)?;
+    left_out.tell(special, &train, &val);
+    let (train, val) = if train.is_empty() { (val, Vec::new()) } else { (train, val) };
+    let count = val.len();
+    let files = train.into_iter().chain(val).collect();
+    Ok(DataSource::Records { files, val: count, formats: formats.join("; ") })
+}
+
 /// Selects the text files.
 fn look_through(
     found: &[FoundFile],
     how: Reading,
     watch: &mut DataWatch<'_>,
     left_out: &mut LeftOut,
-) -> Result<Vec<TextFile>> {
+) -> Result<Found> {
     let size = |found: &FoundFile| std::fs::metadata(&found.path).map_or(0, |meta| meta.len());
     let mut watcher = DataWatcher::new(watch, Stage::Reading, found.iter().map(size).sum());
-    let mut texts = Vec::new();
+    let mut all = Found::default();
     for file in found {
         let path = file.path.clone();
         match TextFile::open(file, how.encoding, &mut watcher)? {
             Ok(text) => {
                 if let Some(records) = text.records()?.filter(|_| !how.as_text) {
+                    if how.records && records.readable {
+                        all.records.push((text, records.what));
+                        continue;
+                    }
                     left_out.add_records(&path, records, file.named, text.bytes)?;
                 }
-                texts.push(text);
+                all.named = all.named.or_else(|| file.named.then(|| path.clone()));
+                all.texts.push(text);
             }
             Err(wrong) if file.named => {
                 return Err(Error::format(format!("{}: {}", path.display(), wrong.what())));
@@ -187,7 +290,7 @@ fn look_through(
             }
         }
     }
-    Ok(texts)
+    Ok(all)
 }
 
 #[cfg(test)]

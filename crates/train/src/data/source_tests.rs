@@ -16,7 +16,7 @@ fn message(specs: &[impl AsRef<Path>]) -> String {
 }
 
 fn encoded(name: &str) -> Reading {
-    Reading { encoding: Some(TextEncoding::of(name).unwrap()), as_text: false }
+    Reading { encoding: Some(TextEncoding::of(name).unwrap()), as_text: false, records: false }
 }
 
 fn text(file: &TextFile) -> String {
@@ -49,7 +49,7 @@ fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     let all: Vec<_> = files::find(&[dir.path()]).unwrap().files;
     let mut left_out = LeftOut::default();
     let read = look_through(&all, Reading::default(), &mut |_| true, &mut left_out).unwrap();
-    assert_eq!((read.len(), left_out.foreign.len(), left_out.binary.len()), (1, 2, 1));
+    assert_eq!((read.texts.len(), left_out.foreign.len(), left_out.binary.len()), (1, 2, 1));
     let words = left_out.foreign_in_words().unwrap();
     for part in ["2 files skipped", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"] {
         assert!(words.contains(part), "{words}");
@@ -253,6 +253,7 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     let read = |name: &str| match DataSource::open(&[dir.path().join(name)]) {
         Ok(DataSource::Shards { train, .. }) => Ok(train.to_vec().unwrap()),
         Ok(DataSource::Text { .. }) => panic!("{name} is text"),
+        Ok(DataSource::Records { .. }) => panic!("records"),
         Err(e) => Err(e.to_string()),
     };
     assert_eq!(read("u16.bin").unwrap(), ids);

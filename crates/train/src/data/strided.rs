@@ -1,6 +1,6 @@
 //! Overlapping windows (strided evaluation), so that every token is predicted from a long context.
 
-use super::{Batch, Tokens};
+use super::{Batch, IGNORED_TARGET, Tokens};
 use netcl_device::{Error, Result};
 use std::ops::Range;
 
@@ -14,14 +14,16 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// Returns the number of scored targets.
+    /// Returns the number of scored targets: ignored ones do not count.
     pub fn targets(&self) -> usize {
-        self.counted.iter().map(Range::len).sum()
+        self.ids().count()
     }
     /// Returns the ids of the scored targets, row after row.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         let rows = self.batch.y.chunks(self.batch.context.max(1)).zip(&self.counted);
-        rows.flat_map(|(row, counted)| row[counted.clone()].iter().copied())
+        rows.flat_map(|(row, counted)| {
+            row[counted.clone()].iter().copied().filter(|id| *id != IGNORED_TARGET)
+        })
     }
 }
 
@@ -136,7 +138,7 @@ impl Strided {
                 side.resize(side.len() + context - length, 0);
             }
         }
-        Ok(Scored { batch: Batch { x, y, rows, context }, counted })
+        Ok(Scored { batch: Batch { x, y, rows, context, step_targets: None }, counted })
     }
 }
 

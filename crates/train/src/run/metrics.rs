@@ -65,6 +65,9 @@ pub struct StepMetrics {
     /// The same as a share of the device's measured peak, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_share: Option<f64>,
+    /// Tokens of the step whose loss is trained, if not all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained_tokens: Option<u64>,
     /// Generated sample, if one was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
@@ -98,6 +101,7 @@ impl Record for StepMetrics {
             ("speed/flops", self.flops),
             ("speed/share_of_peak", self.peak_share),
             ("memory/peak_bytes", Some(self.memory as f64)),
+            ("data/trained_tokens", self.trained_tokens.map(|n| n as f64)),
         ]
     }
     fn sample(&self) -> Option<&str> {

@@ -16,8 +16,8 @@ use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Result, Tensor, no_grad};
 
-/// Compiles the kernels that the first step of a run launches (as one of several `ranks` if so) and that a dry run finds; others are compiled at
-/// their first launch.
+/// Compiles the kernels that the first step of a run launches (as one of several `ranks` if so, with `weighted` losses if so) and that a dry run
+/// finds; others are compiled at their first launch.
 ///
 /// # Errors
 /// `Io` if `watch` asks to stop.
@@ -25,13 +25,14 @@ pub(super) fn compile(
     device: &Device,
     config: &TrainConfig,
     model: &DecoderConfig,
-    ranks: bool,
+    (ranks, weighted): (bool, bool),
     watch: &mut DataWatch<'_>,
 ) -> Result<()> {
     let began = std::time::Instant::now();
     let mut watcher = DataWatcher::new(watch, Stage::Kernels, 0);
-    match build(device, |twin| step(twin, config, model, ranks), &mut |done, all| watcher.compiled(done, all))
-    {
+    match build(device, |twin| step(twin, config, model, (ranks, weighted)), &mut |done, all| {
+        watcher.compiled(done, all)
+    }) {
         Ok(ahead) => tracing::debug!("compiled ahead in {:.1?}: {ahead:?}", began.elapsed()),
         Err(e) => tracing::debug!("kernels are compiled at their first launch: {e}"),
     }
@@ -39,14 +40,21 @@ pub(super) fn compile(
 }
 
 /// Executes a run up to the end of its first step, on any device.
-fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: bool) -> Result<()> {
+fn step(
+    device: &Device,
+    config: &TrainConfig,
+    model: &DecoderConfig,
+    (ranks, weighted): (bool, bool),
+) -> Result<()> {
     let model = new_decoder(device, config, model.clone(), Some(config.seed))?;
     let mut optimizer = optimizer(model.params(), config, None)?;
     let ids = vec![0; config.batch * config.context];
-    let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;
+    let mut uploads =
+        Uploads::new(device, [config.batch, config.context, config.grad_accum as usize], weighted)?;
     let captured = config.graph != GraphMode::Off;
-    let inputs = uploads
-        .send(&Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context }, captured)?;
+    let batch =
+        Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context, step_targets: None };
+    let inputs = uploads.send(&batch, 1.0, captured)?;
     let draws = counter(device, 0)?;
     // A rank's loss is weighted by its share of the rows.
     let share = if ranks { 0.5 } else { 1.0 };
@@ -129,7 +137,7 @@ mod tests {
             trainer.run(&mut Silent).unwrap();
             let name = |order: netcl_kernel::Order| (order.kernel, order.source);
             let built: BTreeSet<_> = programs.stop_recording().into_iter().map(name).collect();
-            let foreseen = orders(&device, |twin| step(twin, &config, &model, false)).unwrap();
+            let foreseen = orders(&device, |twin| step(twin, &config, &model, (false, false))).unwrap();
             let foreseen: BTreeSet<_> = foreseen.into_iter().map(name).collect();
             let missed: Vec<&String> = built.difference(&foreseen).map(|(kernel, _)| kernel).collect();
             assert!(missed.is_empty(), "{graph:?} {grad_accum}: {missed:?}");

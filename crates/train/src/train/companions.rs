@@ -1,6 +1,7 @@
 //! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats, the pooling
 //! of `sentence-transformers`. A run that starts from a model copies them into each checkpoint.
 
+use crate::data::records::GivenTemplate;
 use netcl_model::decoder::{ModelFolder, sidecars};
 use netcl_model::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
@@ -8,8 +9,9 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Names of companion files, as `transformers` writes them.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "added_tokens.json",
+    "chat_template.json",
     "chat_template.jinja",
     "generation_config.json",
     "merges.txt",
@@ -89,6 +91,35 @@ impl Companions {
         let mut other = Self::of_tokenizer(tokenizer);
         other.files.extend(pooling(folder)?);
         Ok(other)
+    }
+
+    /// Returns these companions with another chat template, whose token at the end of an answer also ends a generated text.
+    pub(super) fn with_template(mut self, given: Option<&GivenTemplate>) -> Result<Self> {
+        const TEMPLATES: [&str; 2] = ["chat_template.jinja", "chat_template.json"];
+        const GENERATION: &str = "generation_config.json";
+        let Some(GivenTemplate { text, stop }) = given else { return Ok(self) };
+        self.files.retain(|(name, _)| !TEMPLATES.contains(&name.as_str()));
+        self.files.push((TEMPLATES[0].into(), text.clone().into_bytes()));
+        let Some(stop) = stop else { return Ok(self) };
+        let wrong = |e: serde_json::Error| Error::format(format!("{GENERATION}: {e}"));
+        let own =
+            self.files.iter().position(|(name, _)| name == GENERATION).map(|at| self.files.remove(at).1);
+        let own: Option<Map<String, Value>> =
+            own.map(|text| serde_json::from_slice(&text)).transpose().map_err(wrong)?;
+        let mut own = own.unwrap_or_default();
+        let before = own.get("eos_token_id").or_else(|| self.tokens.get("eos_token_id")).cloned();
+        let mut ends = match before {
+            Some(Value::Array(ends)) => ends,
+            Some(Value::Null) | None => Vec::new(),
+            Some(end) => vec![end],
+        };
+        if !ends.contains(&json!(stop)) {
+            ends.push(json!(stop));
+        }
+        own.insert("eos_token_id".into(), ends.into());
+        let text = serde_json::to_vec_pretty(&own).map_err(wrong)?;
+        self.files.push((GENERATION.into(), text));
+        Ok(self)
     }
 
     /// Returns the companions of a new model, which has none.

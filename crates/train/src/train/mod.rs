@@ -45,7 +45,7 @@ mod zero;
 
 pub(crate) use balance::Balance;
 pub(crate) use explain::explained;
-pub use inputs::{Inputs, open_inputs};
+pub use inputs::{InputData, Inputs, open_inputs};
 pub use memory::MemoryPlan;
 pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
 pub use peak::measure as matmul_peak;

@@ -28,7 +28,7 @@ impl Objective for NextToken<'_> {
         self.model.params()
     }
 
-    fn loss(&self, (x, y): &UploadedBatch, rows_before: usize) -> Result<Tensor> {
+    fn loss(&self, batch: &UploadedBatch, rows_before: usize) -> Result<Tensor> {
         let config = self.config;
         let mode = Mode {
             dropout: config.dropout as f32,
@@ -37,18 +37,21 @@ impl Objective for NextToken<'_> {
             counter: (config.dropout > 0.0).then_some(self.draws),
             recompute: config.recompute,
             rows_before,
+            loss_weight: batch.weight.as_ref(),
         };
-        self.model.loss(x, y, mode)
+        self.model.loss(&batch.x, &batch.y, mode)
     }
 
-    fn one_row(&self, (x, y): &UploadedBatch) -> Result<UploadedBatch> {
+    fn one_row(&self, batch: &UploadedBatch) -> Result<UploadedBatch> {
         // Copies of the rows, independent of the memory of the inputs.
         let row = |ids: &Tensor| {
             let bytes = ids.to_bytes()?;
             let one = bytes.len() / ids.dims()[0].max(1);
             Tensor::from_bytes(ids.device(), [1, self.config.context], &bytes[..one], ids.dtype())
         };
-        Ok((row(x)?, row(y)?))
+        let weight = |x: &Tensor| Tensor::from_bytes(x.device(), [1], &x.to_bytes()?, x.dtype());
+        let weight = batch.weight.as_ref().map(weight).transpose()?;
+        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight })
     }
 
     fn tied(&self) -> Option<Tensor> {

@@ -2,18 +2,26 @@
 
 use crate::data::Batch;
 use netcl_device::driver::Event;
-use netcl_tensor::{Device, Result, Tensor};
+use netcl_tensor::{DType, Device, Result, Tensor};
 
 /// Batches computed ahead on the host.
 pub(super) const PREFETCH: usize = 4;
 
 /// Buffers of the ring: for the batch in use, the next one in the queue, and the one being uploaded.
 const SLOTS: usize = 3;
-/// Targets begin at a multiple of this many elements, an alignment that every device accepts for sub-buffers.
+/// Targets and weight begin at a multiple of this many elements, an alignment that every device accepts for sub-buffers.
 const ALIGN: usize = 1024;
 
-/// Ids and targets of a batch, `(B, T)` each.
-pub(super) type UploadedBatch = (Tensor, Tensor);
+/// A batch in device memory.
+#[derive(Clone)]
+pub(crate) struct UploadedBatch {
+    /// Ids `(B, T)`.
+    pub x: Tensor,
+    /// Targets `(B, T)`.
+    pub y: Tensor,
+    /// Weight (1) f32 of the sum of the batch's losses; `None` if the loss is their mean.
+    pub weight: Option<Tensor>,
+}
 
 struct Slot {
     both: Tensor,
@@ -35,18 +43,25 @@ impl Uploads {
     /// Returns the device memory in bytes that [`Uploads::new`] allocates for the same arguments; saturating.
     pub fn planned(rows: usize, context: usize) -> u64 {
         let ids = (rows as u64).saturating_mul(context as u64);
-        let slot = ids.saturating_mul(2).saturating_add(ALIGN as u64).saturating_mul(4);
+        let slot = ids.saturating_mul(2).saturating_add(2 * ALIGN as u64).saturating_mul(4);
         slot.saturating_mul(SLOTS as u64 + 1)
     }
 
-    /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens. The memory does not depend on `micros`.
-    pub fn new(device: &Device, rows: usize, context: usize, micros: usize) -> Result<Self> {
+    /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens, which have a weight if `weighted`. The memory does not
+    /// depend on `micros`.
+    pub fn new(device: &Device, [rows, context, micros]: [usize; 3], weighted: bool) -> Result<Self> {
         let _tag = device.tag("inputs");
         let second = (rows * context).next_multiple_of(ALIGN);
-        let zeros = vec![0; second + rows * context];
+        let third = second + (rows * context).next_multiple_of(ALIGN);
+        let zeros = vec![0; if weighted { third + 1 } else { second + rows * context }];
         let make = || -> Result<Slot> {
             let both = Tensor::from_u32(device, [zeros.len()], &zeros)?;
-            let inputs = (both.window(0, [rows, context])?, both.window(second, [rows, context])?);
+            let weight = || both.window(third, [1])?.bits_as(DType::F32);
+            let inputs = UploadedBatch {
+                x: both.window(0, [rows, context])?,
+                y: both.window(second, [rows, context])?,
+                weight: weighted.then(weight).transpose()?,
+            };
             Ok(Slot { both, inputs, used: None })
         };
         let slots = (0..SLOTS).map(|_| make()).collect::<Result<_>>()?;
@@ -56,16 +71,19 @@ impl Uploads {
     }
 
     /// Enqueues the upload of a batch; commands enqueued later see it. `fixed` selects the fixed buffer. Waits until the last batch but one is no
-    /// longer used, which bounds the number of enqueued steps.
-    pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<UploadedBatch> {
+    /// longer used, which bounds the number of enqueued steps. `weight` is written if batches have one.
+    pub fn send(&mut self, batch: &Batch, weight: f32, fixed: bool) -> Result<UploadedBatch> {
         let slot = &mut self.slots[self.next];
         if let Some(used) = slot.used.take() {
             slot.both.device().wait(&used)?;
         }
         let mut data = vec![0; slot.both.count()];
-        let (x, y) = data.split_at_mut(slot.both.count() - batch.y.len());
-        x[..batch.x.len()].copy_from_slice(&batch.x);
-        y.copy_from_slice(&batch.y);
+        let second = batch.x.len().next_multiple_of(ALIGN);
+        data[..batch.x.len()].copy_from_slice(&batch.x);
+        data[second..second + batch.y.len()].copy_from_slice(&batch.y);
+        if let (Some(_), Some(last)) = (&slot.inputs.weight, data.last_mut()) {
+            *last = weight.to_bits();
+        }
         slot.both.set_u32_overlapped(&data)?;
         if !fixed {
             return Ok(slot.inputs.clone());

@@ -1,8 +1,8 @@
 //! Settings that only classifiers have; those they share with language models are in the [table](crate::config::SETTINGS).
 
-use crate::config::Change::{Fixed, Free, Rate};
-use crate::config::Check::{AtLeastOne, Fraction};
-use crate::config::Group::{Data, Device, Model, Optimizer, Run};
+use crate::config::Change::{Fixed, Free};
+use crate::config::Check::Fraction;
+use crate::config::Group::{Data, Device, Model, Optimizer};
 use crate::config::{Kind, Setting};
 
 /// The rows, with the keys of [`ClassifierConfig`](super::ClassifierConfig).
@@ -35,12 +35,6 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Real,
         help: "Label smoothing: share of a class's probability that is spread over all classes",
         ..Setting::of_images(Optimizer, Free).without_flag().check(Fraction).unset("by preset")
-    },
-    Setting {
-        name: "epochs",
-        kind: Kind::Whole(u64::MAX),
-        help: "Epochs: passes over the images, for presets of images",
-        ..Setting::of_images(Run, Rate).check(AtLeastOne).unset("by preset")
     },
     Setting {
         name: "sync_batch_norm",

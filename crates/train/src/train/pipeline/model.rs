@@ -60,7 +60,7 @@ impl Model for Piped<'_> {
         };
         let x = decoder.through(&x, mode)?;
         if self.is_last() {
-            return decoder.loss_behind(&x, targets);
+            return decoder.loss_behind(&x, targets, mode.loss_weight);
         }
         rows_for_next(self.along, &x)?;
         Tensor::zeros(device, Shape::default(), DType::F32)

@@ -9,7 +9,7 @@ use crate::data::Batch;
 use netcl_model::layers::Mode;
 use netcl_tensor::graph::{BufferPlan, Graph, Trace};
 use netcl_tensor::random::{counter, set_counter};
-use netcl_tensor::{Device, Result, Tensor, unfused};
+use netcl_tensor::{DType, Device, Result, Tensor, unfused};
 
 /// The slot of a micro-batch.
 pub struct Slot {
@@ -17,6 +17,8 @@ pub struct Slot {
     pub ids: Option<Tensor>,
     /// Targets (B, T), in the last stage.
     pub targets: Option<Tensor>,
+    /// Weight (1) f32 of the sum of the micro-batch's losses, in the last stage, if the loss is not their mean.
+    pub weight: Option<Tensor>,
     /// Rows of the previous stage (B, T, C), in all stages except the first; a leaf whose gradient goes back there.
     pub input: Option<Tensor>,
     /// The gradient of the forward pass's result, from the next stage; all slots share it. `None` in the last stage.
@@ -48,6 +50,8 @@ pub struct SlotInputs {
     pub first: bool,
     pub last: bool,
     pub dropout: bool,
+    /// Whether the losses of a batch are weighted.
+    pub weighted: bool,
 }
 
 impl Slot {
@@ -62,6 +66,9 @@ impl Slot {
         Ok(Self {
             ids: inputs.first.then(ids).transpose()?,
             targets: inputs.last.then(ids).transpose()?,
+            weight: (inputs.last && inputs.weighted)
+                .then(|| Tensor::zeros(device, [1], DType::F32))
+                .transpose()?,
             input: (!inputs.first)
                 .then(input)
                 .transpose()?
@@ -72,14 +79,15 @@ impl Slot {
         })
     }
 
-    /// Fills the slot with the tokens of a micro-batch and its position in the streams of random numbers.
+    /// Fills the slot with the tokens of a micro-batch, the weight of its losses, and its position in the streams of random numbers.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn fill(&self, batch: &Batch, pass: u64) -> Result<()> {
+    pub fn fill(&self, batch: &Batch, weight: f32, pass: u64) -> Result<()> {
         for (tensor, values) in [(&self.ids, &batch.x), (&self.targets, &batch.y)] {
             tensor.as_ref().map_or(Ok(()), |tensor| tensor.write_bytes(0, bytemuck::cast_slice(values)))?;
         }
+        self.weight.as_ref().map_or(Ok(()), |tensor| tensor.write_bytes(0, &weight.to_le_bytes()))?;
         self.draws.as_ref().map_or(Ok(()), |draws| set_counter(draws, Mode::draws(pass)))
     }
 

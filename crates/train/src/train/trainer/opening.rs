@@ -4,7 +4,7 @@ use super::Trainer;
 use super::clock::TokenClock;
 use super::texts::Texts;
 use crate::config::{Overlay, TrainConfig};
-use crate::data::{DATA_FILE, DataRecord, DataWatch, Eval, Loader, Splits, TokenCache};
+use crate::data::{DATA_FILE, DataRecord, DataWatch, Eval, Loader, TokenCache};
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, StepMetrics};
 use crate::train::adapters::{BaseRecord, Start, frozen, new_decoder};
@@ -18,7 +18,7 @@ use crate::train::training::{
     Accumulation, Loop, Ranks, Reporting, Run, Training, Zero, newest, tell_changes,
 };
 use crate::train::zero::Shards;
-use crate::train::{MemoryPlan, open_inputs};
+use crate::train::{InputData, Inputs, MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_model::checkpoint::Checkpoint;
 use netcl_model::decoder::{Decoder, DecoderConfig, ModelFolder, Span};
@@ -30,6 +30,8 @@ use std::path::{Path, PathBuf};
 
 /// Components of a run except its folder.
 struct Parts {
+    /// The settings, with those that follow from the data.
+    config: TrainConfig,
     model: Box<dyn Model>,
     companions: Companions,
     base: Option<BaseRecord>,
@@ -54,13 +56,7 @@ impl Parts {
         parallel: Option<&Parallel>,
     ) -> Result<Self> {
         config.validate()?;
-        if parallel.is_none() && config.pipeline > 1 {
-            let stages = config.pipeline;
-            return Err(Error::format(format!(
-                "--pipeline {stages} on one device: name one device per stage with --devices, or start {stages} processes with mpirun; --pipeline 1 \
-                 trains the whole model on one device"
-            )));
-        }
+        staged(config, parallel)?;
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
         let opened = |dir: &String| Start::open(Path::new(dir)).map_err(|e| e.context("--init"));
         // The weights under adapters are those of the base model, also in a resumed run.
@@ -72,38 +68,42 @@ impl Parts {
             Some(folder) => Ok(folder.config.clone()),
             None => config.decoder(vocab),
         };
-        // Checked before the data is read, which may take long, and again with the resulting vocabulary.
+        // Checked before the data is read, which may take long, and again with the resulting vocabulary. The rows of records may be shorter.
         let plan = |model: &DecoderConfig| check_memory(device, config, model, parallel);
         let vocab = folder.map(|folder| folder.config.vocab).or(config.vocab);
-        plan(&shape(vocab.unwrap_or(1))?)?;
-        let kept = kept_tokenizer(from, start.as_ref())?;
+        let early = plan(&shape(vocab.unwrap_or(1))?);
+        if config.init.is_none() {
+            early?;
+        }
+        // Tokenizer and chat template of a checkpoint, or of a GGUF file.
+        let file = start.as_ref().filter(|start| start.is_file()).map(|start| start.folder.path.as_path());
+        let kept = from.map(|(_, path)| path.as_path()).or(file);
         let cache = TokenCache::of(device.settings());
         let config_of_data = TrainConfig { vocab, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         let shape = shape(inputs.vocab)?;
-        plan(&shape)?;
+        let config = &inputs.settled(config)?;
+        check_memory(device, config, &shape, parallel)?;
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
+        let weighted = matches!(inputs.data, InputData::Records { .. });
         // Kernels of quantized weights are compiled at their first launch.
         if !start.as_ref().is_some_and(Start::is_file) {
-            crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
+            crate::train::ahead::compile(device, &local, &shape, (parallel.is_some(), weighted), watch)?;
         }
         let base = BaseRecord::of(config, from.map(|(checkpoint, _)| checkpoint))?;
         // A resumed run's weights come from its checkpoint.
         let seed = from.is_none().then_some(config.seed);
-        let model =
-            model_of(device, config, (start.as_ref(), seed), shape, parallel.and_then(Parallel::pipe))?;
-        let companions = match folder {
-            Some(folder) if from.is_none() => Companions::of_start(folder, inputs.tokenizer.as_ref())?,
-            Some(folder) => Companions::of_folder(folder)?,
-            None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
-        };
+        let pipe = parallel.and_then(Parallel::pipe);
+        let model = model_of(device, config, (start.as_ref(), seed), shape, pipe)?;
+        let companions = companions(folder, from.is_some(), &inputs)?;
         let shards = shards(&*model, config, parallel)?;
         let optimizer = optimizer(model.params(), config, shards.as_ref().map(Shards::parts))?;
-        let tokens =
-            [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
+        let tokens = inputs.tokens();
         let (prompt, opening) = (inputs.prompt()?, inputs.opening());
-        let (loader, eval) = batches(inputs.splits, inputs.vocab, config, parallel)?;
+        let (tokenizer, record) = (inputs.tokenizer.clone(), inputs.record.clone());
+        let (loader, eval) = batches(inputs, config, parallel)?;
         Ok(Self {
+            config: config.clone(),
             model,
             companions,
             base,
@@ -111,12 +111,38 @@ impl Parts {
             shards,
             loader,
             eval,
-            tokenizer: inputs.tokenizer,
+            tokenizer,
             prompt,
             opening,
-            record: inputs.record,
+            record,
             tokens,
         })
+    }
+}
+
+/// Refuses stages without ranks.
+fn staged(config: &TrainConfig, parallel: Option<&Parallel>) -> Result<()> {
+    let stages = config.pipeline;
+    if parallel.is_some() || stages < 2 {
+        return Ok(());
+    }
+    Err(Error::format(format!(
+        "--pipeline {stages} on one device: name one device per stage with --devices, or start {stages} processes with mpirun; --pipeline 1 trains the \
+         whole model on one device"
+    )))
+}
+
+/// Returns the companion files of the model, with the chat template of its records.
+fn companions(folder: Option<&ModelFolder>, resumed: bool, inputs: &Inputs) -> Result<Companions> {
+    let tokenizer = inputs.tokenizer.as_ref();
+    let companions = match folder {
+        Some(folder) if resumed => Companions::of_folder(folder)?,
+        Some(folder) => Companions::of_start(folder, tokenizer)?,
+        None => Companions::of_tokenizer(tokenizer),
+    };
+    match &inputs.data {
+        InputData::Records { tokenizer, .. } => companions.with_template(tokenizer.given()),
+        InputData::Tokens(_) => Ok(companions),
     }
 }
 
@@ -207,14 +233,6 @@ fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) 
     parallel.map(shards).transpose()
 }
 
-/// Returns the tokenizer of the checkpoint, or of the GGUF file that training starts from, if it has one.
-fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>, start: Option<&Start>) -> Result<Option<Tokenizer>> {
-    let file = start.filter(|start| start.is_file()).map(|start| &start.folder.path);
-    let path =
-        from.map(|(_, path)| path).or(file).filter(|path| path.join(netcl_model::tokenizer::FILE).exists());
-    path.map(|path| Tokenizer::from_dir(path)).transpose()
-}
-
 /// Returns the layers of this rank's stage, on its device.
 fn stage_span(pipe: &Pipe, model: &DecoderConfig, device: &Device) -> Result<Span> {
     if model.mlp.moe.is_some_and(|moe| moe.balance) {
@@ -227,18 +245,30 @@ fn stage_span(pipe: &Pipe, model: &DecoderConfig, device: &Device) -> Result<Spa
 
 /// Returns the training and evaluation batches; with several ranks, this one's part.
 fn batches(
-    splits: Splits,
-    vocab: usize,
+    inputs: Inputs,
     config: &TrainConfig,
     parallel: Option<&Parallel>,
 ) -> Result<(Loader, Option<Eval>)> {
-    let limit = Some(config.eval_batches);
-    let eval = splits.val.map(|val| Eval::new(val, vocab, config.batch, config.context, limit, config.seed));
-    let eval = eval.transpose()?;
-    let loader = Loader::new(splits.train, vocab, config.batch, config.context, config.grad_accum)?;
+    let (loader, eval) = inputs.batches(config)?;
     let Some(parallel) = parallel else { return Ok((loader, eval)) };
     let eval = eval.map(|eval| eval.in_batches_of(parallel.eval_rows())).transpose()?;
     Ok((loader.part(parallel.rows()), eval))
+}
+
+/// Checks that a resumed run has as many rows per step as before if it trains on records, whose place in the data follows from the step.
+fn same_rows(loader: &Loader, (stored, asked): (&TrainConfig, &TrainConfig), step: u64) -> Result<()> {
+    let rows = |config: &TrainConfig| (config.batch as u64).saturating_mul(config.grad_accum.into());
+    if !loader.is_weighted() || step == 0 || rows(stored) == rows(asked) {
+        return Ok(());
+    }
+    Err(Error::format(format!(
+        "--batch {} times --grad-accum {} is {} records per step, but the run had {} before; a resumed run continues at the next record, so the product \
+         must stay the same",
+        asked.batch,
+        asked.grad_accum,
+        rows(asked),
+        rows(stored)
+    )))
 }
 
 impl Trainer {
@@ -258,8 +288,8 @@ impl Trainer {
         let config = config.with_absolute_paths()?;
         let parts = Parts::build(device, &config, None, watch, None)?;
         crate::data::done(watch)?;
-        let folder = RunFolder::create(claim, &config)?;
-        Self::assemble(device, config, parts, (folder, Vec::new()))
+        let folder = RunFolder::create(claim, &parts.config)?;
+        Self::assemble(device, parts, (folder, Vec::new()))
     }
 
     /// Creates this rank of a run of all ranks of `group`, each with its own device. `config` is that of the whole run: its batch is divided among
@@ -301,15 +331,16 @@ impl Trainer {
                     break parts;
                 }
             };
+            let config = &parts.config;
             let weights = (parts.model.config(), parts.model.params().list());
-            parallel.begin(&config, &parts.record.to_json()?, 0, weights)?;
+            parallel.begin(config, &parts.record.to_json()?, 0, weights)?;
             parallel.copy_tied(&*parts.model)?;
             // Nothing is written before all ranks have started.
             let folder = match claim {
-                Some(claim) => RunFolder::create(claim, &config),
+                Some(claim) => RunFolder::create(claim, config),
                 None => Ok(RunFolder::follow(path)),
             };
-            Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
+            Self::assemble(device, parts, (group.all_succeed(folder)?, Vec::new()))?
         };
         parallel.rows = trainer.model().tied_embedding().map(|table| TokenRows::new(table.dims()[0]));
         trainer.run.training.ranks.parallel = Some(parallel);
@@ -351,19 +382,22 @@ impl Trainer {
         let stored = TrainConfig::of_run(out, &Overlay::default())?;
         let latest = newest(out, config.keep)?;
         let step = latest.as_ref().map_or(0, |l| l.state.step);
-        let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
+        let stored = stored.with_absolute_paths()?;
+        let mut changes = stored.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
         let parts = Parts::build(device, &config, from.as_ref(), watch, parallel)?;
+        let config = &parts.config;
+        same_rows(&parts.loader, (&stored, config), step)?;
         let written = from.as_ref().and_then(|(c, _)| c.file(DATA_FILE).ok());
         if let Some(written) = written.filter(|_| step < config.steps) {
             changes.data_since(parts.record.since(written)?);
         }
         let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
         let folder = match claim {
-            Some(claim) => RunFolder::resume(claim, &config, step, best_step)?,
+            Some(claim) => RunFolder::resume(claim, config, step, best_step)?,
             None => (RunFolder::follow(out), Vec::new()),
         };
-        let mut trainer = Self::assemble(device, config, parts, folder)?;
+        let mut trainer = Self::assemble(device, parts, folder)?;
         if let Some((checkpoint, path)) = &from {
             let Run { task, training } = &mut trainer.run;
             task.restore(training, checkpoint).map_err(|e| e.context(path.display()))?;
@@ -379,12 +413,12 @@ impl Trainer {
 
     fn assemble(
         device: &Device,
-        config: TrainConfig,
         parts: Parts,
         (folder, history): (RunFolder, Vec<StepMetrics>),
     ) -> Result<Self> {
         let last = history.last();
         let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
+        let config = parts.config;
         let (rate, sharding) = (config.learning_rate(), (config.zero, config.graph));
         let zero = parts.shards.map(|shards| Zero::new(shards, device, sharding)).transpose()?;
         let training = Training {

@@ -75,7 +75,8 @@ impl Stage<'_> {
                     let next = batches.next();
                     let (at, batch) = next.unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
                     after = self.texts.loader.next(at);
-                    slot.fill(&batch, self.training.progress.step * micros + micro as u64)?;
+                    let weight = self.texts.weight(&batch, self.share());
+                    slot.fill(&batch, weight, self.training.progress.step * micros + micro as u64)?;
                     let output = match slot.replay_forward()? {
                         Some(output) => output,
                         None => {
@@ -131,6 +132,7 @@ impl Stage<'_> {
             first: stage == 0,
             last: stage + 1 == stages,
             dropout: self.texts.config.dropout > 0.0,
+            weighted: self.texts.loader.is_weighted(),
         };
         Slots::new(&self.rows()?, inputs, (stages - stage).min(self.texts.config.grad_accum as usize).max(1))
     }
@@ -182,6 +184,7 @@ impl Stage<'_> {
             counter: slot.draws.as_ref(),
             recompute: self.texts.config.recompute,
             rows_before,
+            loss_weight: slot.weight.as_ref(),
         };
         detect_anomaly(self.training.passes.detect_anomaly, || {
             let x = match (&slot.input, &slot.ids) {
@@ -190,7 +193,7 @@ impl Stage<'_> {
                 (None, None) => return Err(no_pipe()),
             };
             let Some(targets) = &slot.targets else { return Ok(x) };
-            let loss = decoder.loss_behind(&x, targets)?;
+            let loss = decoder.loss_behind(&x, targets, slot.weight.as_ref())?;
             let part = share / self.texts.config.grad_accum as f32;
             let loss = if part < 1.0 { loss.mul_scalar(part)? } else { loss };
             self.training.passes.sums.as_ref().map_or(Ok(()), |sums| sums.add_loss(&loss).map(drop))?;
@@ -253,6 +256,11 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Returns the share of this replica's rows in the batch.
+    fn share(&self) -> f32 {
+        self.training.ranks.parallel.as_ref().map_or(1.0, Parallel::share)
+    }
+
     fn stage(&self) -> Result<&Decoder> {
         decoder_of(&*self.texts.model).ok_or_else(no_pipe)
     }
@@ -269,7 +277,9 @@ impl Stage<'_> {
         };
         let x = decoder.through(&x, mode)?;
         match last {
-            true => self.training.optimizer.backward(&decoder.loss_behind(&x, &zeros(&device, t)?)?)?,
+            true => {
+                self.training.optimizer.backward(&decoder.loss_behind(&x, &zeros(&device, t)?, None)?)?
+            }
             false => x.backward_with(&x.detach())?,
         }
         let several = self.texts.config.grad_accum > 1;

@@ -33,6 +33,7 @@ impl Texts {
             memory: self.model.params().device().memory().peak as u64,
             flops: Some(flops),
             peak_share: self.peak_share(training, flops),
+            trained_tokens: self.loader.step_targets(self.config.seed, done.step.saturating_sub(1)),
             ..StepMetrics::default()
         })
     }

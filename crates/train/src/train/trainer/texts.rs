@@ -68,9 +68,18 @@ pub(crate) struct TextBatchSource {
     device: Device,
     /// Rows, context and micro-batches.
     sizes: [usize; 3],
+    /// Whether the losses of a batch are weighted.
+    weighted: bool,
 }
 
 impl Texts {
+    /// Returns the weight of the sum of a batch's losses. A pass multiplies it by `share`, this rank's share of the rows, and divides it by the number
+    /// of micro-batches; the result is the share of the batch's targets in those of the step.
+    pub(super) fn weight(&self, batch: &Batch, share: f32) -> f32 {
+        let passes = f64::from(self.config.grad_accum) / f64::from(share);
+        batch.step_targets.map_or(0.0, |targets| (passes / targets.max(1) as f64) as f32)
+    }
+
     fn next_token(&self) -> NextToken<'_> {
         NextToken { model: &*self.model, config: &self.config, draws: &self.draws }
     }
@@ -158,13 +167,14 @@ impl Task for Texts {
             from: training.progress.position,
             device: training.device.clone(),
             sizes: [rows, c.context, c.grad_accum as usize],
+            weighted: self.loader.is_weighted(),
         }
     }
 
     fn ahead<O>(source: TextBatchSource, work: impl FnOnce(&mut Feed) -> Result<O>) -> Result<O> {
-        let TextBatchSource { loader, from, device, sizes: [rows, context, micros] } = source;
+        let TextBatchSource { loader, from, device, sizes, weighted } = source;
         let batches = Prefetch::start(loader, from, PREFETCH)?;
-        let uploads = Uploads::new(&device, rows, context, micros)?;
+        let uploads = Uploads::new(&device, sizes, weighted)?;
         work(&mut Feed { batches, uploads })
     }
 
@@ -185,7 +195,8 @@ impl Task for Texts {
             }
             rows.add(&batch.x);
         }
-        let inputs = feed.uploads.send(&batch, at.fixed)?;
+        let weight = self.weight(&batch, ranks.parallel.as_ref().map_or(1.0, Parallel::share));
+        let inputs = feed.uploads.send(&batch, weight, at.fixed)?;
         if self.config.dropout > 0.0 {
             let pass = at.step * u64::from(self.config.grad_accum) + u64::from(at.micro);
             set_counter(&self.draws, Mode::draws(pass))?;
