@@ -45,6 +45,8 @@ demo: build
 build:
 	$(CARGO) build --locked --release --package netcl-cli
 
+# Kernels of tests run for milliseconds, so most of them are built without optimizations. Tests that need users' builds open `suite::optimized`.
+test: export NETCL_QUICK_BUILDS = 1
 test:
 	tools/opencl.sh
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \

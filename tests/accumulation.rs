@@ -4,7 +4,7 @@
 
 use netcl::model::checkpoint::read_tensors;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::{optimized, test_device};
 use netcl::train::config::{GraphMode, TrainConfig};
 use netcl::train::{Observer, Outcome, Silent, Trainer};
 use std::path::Path;
@@ -70,7 +70,7 @@ fn replayed_micro_batches_have_the_bits_of_eager_ones() {
 
 #[test]
 fn four_hundred_micro_batches_have_the_bits_of_eager_ones() {
-    same_bits(&test_device().unwrap(), 400, |c| (c.steps, c.checkpoint_every) = (2, 0));
+    same_bits(&optimized().unwrap(), 400, |c| (c.steps, c.checkpoint_every) = (2, 0));
 }
 
 #[test]

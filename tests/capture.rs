@@ -6,7 +6,7 @@ use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
 use netcl::prelude::*;
 use netcl::tensor::graph::{BufferPlan, Graph, Trace};
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::optimized;
 use netcl::tensor::unfused;
 use netcl::train::Stepper;
 use netcl::train::config::GraphMode;
@@ -48,7 +48,7 @@ fn looks(weight: &Weight) -> Result<Tensor> {
 
 #[test]
 fn gradients_after_a_capture_that_failed_are_those_before_it() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let weight = Weight::new(&device);
     let e = Graph::capture(&device, || looks(&weight)).err().unwrap();
     assert!(e.message().contains("read it after the replay"), "{e}");
@@ -77,7 +77,7 @@ fn gradients_after_a_capture_that_failed_are_those_before_it() {
 #[test]
 fn gradients_are_those_before_a_capture_whichever_call_of_the_driver_fails() {
     let settings = Settings::from_env();
-    let id = test_device().unwrap().capabilities().id.clone();
+    let id = optimized().unwrap().capabilities().id.clone();
     let faults = Arc::new(Faults::default());
     let inner = open_driver(&id, &settings).unwrap();
     let device = Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&faults))), settings);
@@ -99,7 +99,7 @@ fn gradients_are_those_before_a_capture_whichever_call_of_the_driver_fails() {
 
 #[test]
 fn a_step_that_cannot_be_captured_is_repeated_with_the_gradients_it_would_have_had() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let weight = Weight::new(&device);
     let mut stepper = Stepper::new(&device, GraphMode::Auto);
     for step in 2..8u8 {
@@ -121,7 +121,7 @@ fn a_step_that_cannot_be_captured_is_repeated_with_the_gradients_it_would_have_h
 
 #[test]
 fn an_optimizer_survives_a_capture_that_failed() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let train = |fail: bool| {
         let data: Vec<f32> = (0..300).map(|i| (i as f32).sin()).collect();
         let w = Tensor::from_f32(&device, [300], &data, DType::Bf16).unwrap().parameter("w");
@@ -148,7 +148,7 @@ fn an_optimizer_survives_a_capture_that_failed() {
 
 #[test]
 fn two_threads_replay_one_graph() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
     // Reads x, uses separate memory, and writes x. An update in between would be lost.
     let add = |x: &Tensor| -> Result<()> {
@@ -169,7 +169,7 @@ fn two_threads_replay_one_graph() {
 
 #[test]
 fn a_replay_within_a_step_that_is_recorded_is_refused() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
     let add = || netcl::tensor::ops::map::map_into("x0 + s0", &[&x], &[1.0], &x);
     add().unwrap();
@@ -195,7 +195,7 @@ fn a_replay_within_a_step_that_is_recorded_is_refused() {
 
 #[test]
 fn every_read_on_the_host_is_refused_while_capturing() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let x = Tensor::full(&device, [1], 3.0, DType::F32).unwrap();
     x.exp().unwrap();
     let now = device.mark().unwrap();
@@ -230,7 +230,7 @@ fn every_read_on_the_host_is_refused_while_capturing() {
 
 #[test]
 fn a_panic_in_a_captured_step_leaves_recording_off_and_gradients_as_they_were() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let weight = Weight::new(&device);
     let before = device.memory().live;
     let panics = |aside: bool| {
@@ -271,7 +271,7 @@ fn processor_seconds() -> Option<f64> {
 
 #[test]
 fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
     x.add_scalar(1.0).unwrap();
     let Some(_) = processor_seconds() else {

@@ -13,7 +13,7 @@ use netcl::tensor::graph::{Between, BufferPlan, Graph, Trace};
 use netcl::tensor::ops::attention::{AttentionOptions, attention};
 use netcl::tensor::ops::dropout::masked;
 use netcl::tensor::random::{DropMask, counter, set_counter};
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::optimized;
 use netcl::tensor::unfused;
 use netcl::train::config::{GraphMode, TrainConfig};
 use netcl::train::{Silent, Trainer};
@@ -78,7 +78,7 @@ fn same_bits(device: &Device, edit: impl Fn(&mut TrainConfig)) {
 /// samples, and its memory is freed.
 #[test]
 fn samples_between_replayed_steps_change_nothing() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let run = |every: u64, name: &str| {
         let config = TrainConfig { sample_every: every, ..config(dir.path(), GraphMode::On) };
@@ -115,7 +115,7 @@ impl netcl::train::Observer for AtCheckpoints {
 
 #[test]
 fn a_checkpoint_is_written_after_the_metrics_of_its_step() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (optimized().unwrap(), tempfile::tempdir().unwrap());
     let out = dir.path().join("run");
     let mut observer = AtCheckpoints(out.clone(), 0);
     Trainer::create(&device, config(dir.path(), GraphMode::Auto), &out).unwrap().run(&mut observer).unwrap();
@@ -124,12 +124,12 @@ fn a_checkpoint_is_written_after_the_metrics_of_its_step() {
 
 #[test]
 fn training_is_the_same_with_dropout_accumulation_and_evaluation() {
-    same_bits(&test_device().unwrap(), |_| {});
+    same_bits(&optimized().unwrap(), |_| {});
 }
 
 #[test]
 fn training_is_the_same_in_f16_under_a_loss_scale() {
-    same_bits(&test_device().unwrap(), |c| (c.dtype, c.dropout, c.grad_accum) = (DType::F16, 0.0, 1));
+    same_bits(&optimized().unwrap(), |c| (c.dtype, c.dropout, c.grad_accum) = (DType::F16, 0.0, 1));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn training_is_the_same_on_the_simulated_device() {
 
 #[test]
 fn a_run_that_is_resumed_is_the_same() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     Trainer::create(&device, config(dir.path(), GraphMode::Off), &whole).unwrap().run(&mut Silent).unwrap();
@@ -152,7 +152,7 @@ fn a_run_that_is_resumed_is_the_same() {
 
 #[test]
 fn recomputing_changes_no_bit() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let dir = tempfile::tempdir().unwrap();
     for (bias, dropout) in [(false, 0.2), (true, 0.0)] {
         let run = |recompute: Recompute, graph: GraphMode| {
@@ -175,7 +175,7 @@ fn recomputing_changes_no_bit() {
 
 #[test]
 fn recomputing_saves_memory() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let shape = DecoderConfig::of(
         "gpt2",
         &Sizes { layers: 4, heads: 2, width: 16, context: 64, vocab: 5, ..Sizes::default() },
@@ -251,7 +251,7 @@ fn bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let pass = Pass::new(&device);
     let expected = bits(&pass.run().unwrap());
     let before = device.memory().live;
@@ -278,7 +278,7 @@ fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
 
 #[test]
 fn a_dry_run_notes_what_the_step_does_and_takes_no_memory() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let pass = Pass::new(&device);
     let expected = bits(&pass.run().unwrap());
     let (trace, out) = Trace::of(&device, || pass.run()).unwrap();
@@ -321,7 +321,7 @@ fn pooled(tensor: &Tensor) -> usize {
 
 #[test]
 fn what_has_no_plan_gives_its_memory_back_in_the_end() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let pass = Pass::new(&device);
     let expected = bits(&pass.run().unwrap());
     let before = device.memory().live;
@@ -338,7 +338,7 @@ fn what_has_no_plan_gives_its_memory_back_in_the_end() {
 
 #[test]
 fn reading_on_the_host_is_refused_and_leaves_everything_as_it_was() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let pass = Pass::new(&device);
     let expected = bits(&pass.run().unwrap());
     let before = device.memory().live;
@@ -351,7 +351,7 @@ fn reading_on_the_host_is_refused_and_leaves_everything_as_it_was() {
 
 #[test]
 fn a_step_that_differs_from_its_plan_is_refused() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let x = Tensor::full(&device, [1000], 0.5, DType::F32).unwrap();
     x.exp().unwrap();
     let (trace, _) = Trace::of(&device, || x.exp()?.exp()).unwrap();
@@ -369,7 +369,7 @@ fn a_step_that_differs_from_its_plan_is_refused() {
 
 #[test]
 fn dropout_follows_its_counter() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let x = Tensor::ones(&device, [2, 2, 9, 8], DType::F32).unwrap();
     let at = counter(&device, 0).unwrap();
     let mask = |offset, counter: Option<&Tensor>| DropMask {
@@ -395,7 +395,7 @@ fn dropout_follows_its_counter() {
 #[test]
 fn every_call_of_capture_and_replay_may_fail() {
     let settings = Settings::from_env();
-    let id = test_device().unwrap().capabilities().id.clone();
+    let id = optimized().unwrap().capabilities().id.clone();
     let faults = Arc::new(Faults::default());
     let inner = open_driver(&id, &settings).unwrap();
     let device = Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&faults))), settings);
@@ -436,7 +436,7 @@ fn every_call_of_capture_and_replay_may_fail() {
 /// Callbacks of a replay run before the step first uses their inputs, and after the last write of their outputs.
 #[test]
 fn a_replay_calls_before_uses_and_behind_parts() {
-    let device = test_device().unwrap();
+    let device = optimized().unwrap();
     let vector = |x: f32| Tensor::full(&device, [1000], x, DType::F32).unwrap();
     let (a, b, unused) = (vector(1.0), vector(2.0), vector(3.0));
     let arena = vector(4.0);

@@ -10,9 +10,10 @@ fn learn(args: &[&str]) -> (i32, String, String) {
     learn_built(args, "")
 }
 
-/// Builds kernels with these options [default: the environment's].
+/// Builds kernels with these options [default: those of users].
 fn learn_built(args: &[&str], options: &str) -> (i32, String, String) {
     let mut command = netcl();
+    command.env_remove("NETCL_QUICK_BUILDS");
     if !options.is_empty() {
         command.env("NETCL_BUILD_OPTIONS", options);
     }

@@ -33,6 +33,9 @@ pub struct Settings {
     pub trust_driver: bool,
     /// `NETCL_BUILD_OPTIONS`: options added to every kernel build, after netcl's own options.
     pub build_options: String,
+    /// `NETCL_QUICK_BUILDS`: a processor's compiler optimizes only the kernels that take most of the time of a step. For short runs, such as tests. Build
+    /// options of the user disable it.
+    pub quick_builds: bool,
     /// `NETCL_NO_CACHE`: disables reading and writing compiled kernels.
     pub no_binary_cache: bool,
     /// `NETCL_EXACT_MEMORY`: every buffer is a separate driver allocation of exactly its size, freed with the buffer. For memory checkers: in a pool,
@@ -179,6 +182,7 @@ impl Settings {
             builders: path("NETCL_BUILDER").map(Builders::program),
             trust_driver: flag("NETCL_TRUST_DRIVER"),
             build_options: std::env::var("NETCL_BUILD_OPTIONS").unwrap_or_default(),
+            quick_builds: flag("NETCL_QUICK_BUILDS"),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),

@@ -63,6 +63,7 @@ pub struct Kernel {
     pub(crate) generated: Option<fn() -> String>,
     pub(crate) choice: Option<Choice>,
     pub(crate) reload: Option<&'static Reload>,
+    pub(crate) is_hot: bool,
 }
 
 impl Kernel {
@@ -80,6 +81,7 @@ impl Kernel {
             generated: None,
             choice: None,
             reload: None,
+            is_hot: false,
         }
     }
     /// Sets sources to insert between the prelude and this one.
@@ -109,6 +111,14 @@ impl Kernel {
     #[must_use]
     pub const fn reload(mut self, reload: &'static Reload) -> Self {
         self.reload = Some(reload);
+        self
+    }
+    /// Marks a kernel that takes most of the time of a step. It is compiled with optimizations also if [`Settings::quick_builds`] disables them.
+    ///
+    /// [`Settings::quick_builds`]: netcl_device::Settings::quick_builds
+    #[must_use]
+    pub const fn hot(mut self) -> Self {
+        self.is_hot = true;
         self
     }
     /// Sets the tuned parameters; they become defines of the same name. `WG` is also the work-group size of

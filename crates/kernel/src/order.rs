@@ -31,7 +31,7 @@ impl Order {
     pub(crate) fn of(device: &Device, kernel: &Kernel, defines: &[(&'static str, Value)]) -> Self {
         let capabilities = device.capabilities();
         let own = (kernel.options)(capabilities).to_owned();
-        let users = device.settings().build_options.trim().to_owned();
+        let users = users_options(device, kernel);
         let mut options = vec![OPTIONS.to_owned()];
         options.extend(vendors::options(capabilities).chain([own, users]).filter(|o| !o.is_empty()));
         Self {
@@ -50,6 +50,16 @@ impl Order {
             self.source.insert_str(at, &format!("__attribute__((reqd_work_group_size({x}, {y}, {z}))) "));
         }
     }
+}
+
+/// Returns the options that the settings add: those of the user, or those of quick builds.
+fn users_options(device: &Device, kernel: &Kernel) -> String {
+    let settings = device.settings();
+    let options = settings.build_options.trim();
+    if options.is_empty() && settings.quick_builds && device.capabilities().is_cpu() && !kernel.is_hot {
+        return "-cl-opt-disable".to_owned();
+    }
+    options.to_owned()
 }
 
 /// Returns the position of `void` in the declaration `__kernel void entry(`.

@@ -65,9 +65,9 @@ impl OpEntry {
     }
 }
 
-/// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
+/// Opens the device for tests: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`unoptimized`].
 pub fn test_device() -> Result<Device> {
-    if cfg!(test) { quickly_built() } else { opened(&Settings::from_env()) }
+    if cfg!(test) { unoptimized() } else { opened(&Settings::from_env()) }
 }
 
 fn opened(settings: &Settings) -> Result<Device> {
@@ -82,10 +82,21 @@ pub fn unchecked_device() -> Result<Device> {
     opened(&settings)
 }
 
-/// Opens the test device with compiler optimizations off on CPUs. With them, PoCL takes four times as long to build a program, and tests
-/// build hundreds of programs that run for milliseconds. `netcl doctor` and tests with many training steps build with optimizations, like
-/// users.
+/// Opens the test device with the optimizations that users have, also if `NETCL_QUICK_BUILDS` is set. For tests that compare the bits of different
+/// kernels.
+pub fn optimized() -> Result<Device> {
+    opened(&Settings { quick_builds: false, ..Settings::from_env() })
+}
+
+/// Opens the test device with compiler optimizations on CPUs for the kernels that take most of the time of a step only. PoCL takes four times as long
+/// to build an optimized program, and tests build hundreds of programs that run for milliseconds.
 pub fn quickly_built() -> Result<Device> {
+    opened(&Settings { quick_builds: true, ..Settings::from_env() })
+}
+
+/// Opens the test device with compiler optimizations off on CPUs, for tests that build many variants of each kernel and run each of them once.
+/// `netcl doctor` builds with optimizations, like users.
+pub fn unoptimized() -> Result<Device> {
     let mut settings = Settings::from_env();
     let device = opened(&settings)?;
     if !device.capabilities().is_cpu() || !settings.build_options.is_empty() {

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test
 
 use netcl_tensor::ops::OPS;
-use netcl_tensor::suite::{Findings, Reach, examine, quickly_built, test_device, threads};
+use netcl_tensor::suite::{Findings, Reach, examine, test_device, threads, unoptimized};
 use netcl_tensor::{Device, Result, Settings};
 
 fn examined(open: fn() -> Result<Device>, reach: Reach) -> Findings {
@@ -28,7 +28,7 @@ fn sim() -> Result<Device> {
 
 #[test]
 fn every_variant_and_tuned_value_agrees_with_the_reference() {
-    check(quickly_built, Reach::Values);
+    check(unoptimized, Reach::Values);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod args;
 mod codes;
+mod context;
 mod discover;
 mod load;
 mod objects;

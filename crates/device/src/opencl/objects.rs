@@ -1,5 +1,6 @@
 //! Owners of OpenCL objects. Each releases its object when dropped and keeps the context alive until then.
 
+use super::context::Context;
 use super::parts::Parts;
 use super::result::{check, need};
 use super::sys::{Int, Ptr, Table, Ulong};
@@ -14,7 +15,7 @@ static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Shared {
     pub table: Table,
     pub device: Ptr,
-    pub context: Ptr,
+    pub context: Arc<Context>,
     pub compute: Ptr,
     pub copy: Ptr,
     /// Properties for creating queues.
@@ -48,7 +49,7 @@ impl Shared {
         let make = need(self.table.clCreateCommandQueue, "clCreateCommandQueue")?;
         let mut code = 0;
         // SAFETY: context and device are live.
-        let queue = unsafe { make(self.context, self.device, self.flags, &raw mut code) };
+        let queue = unsafe { make(self.context.ptr, self.device, self.flags, &raw mut code) };
         check("clCreateCommandQueue", || "of a stream".into(), code)?;
         let mut streams = self.streams();
         let free = streams.iter().position(|queue| queue.is_null()).unwrap_or(streams.len());
@@ -86,10 +87,6 @@ impl Drop for Shared {
                 // SAFETY: the queue is ours and released once. A failing finish requires no action here.
                 unsafe { (finish(queue), release(queue)) };
             }
-        }
-        if let (Some(release), false) = (self.table.clReleaseContext, self.context.is_null()) {
-            // SAFETY: the context is ours and released once.
-            unsafe { release(self.context) };
         }
     }
 }

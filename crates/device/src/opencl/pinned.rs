@@ -27,7 +27,7 @@ impl PinnedRegion {
         let flags = sys::MEM_READ_WRITE | sys::MEM_USE_HOST_PTR;
         let mut code = 0;
         // SAFETY: live context; the memory is kept as long as the buffer.
-        let ptr = unsafe { create(shared.context, flags, bytes, at.cast(), &raw mut code) };
+        let ptr = unsafe { create(shared.context.ptr, flags, bytes, at.cast(), &raw mut code) };
         check("clCreateBuffer", || format!("over {bytes} bytes of host memory"), code)?;
         let release = ("clReleaseMemObject", shared.table.clReleaseMemObject);
         let buffer = Owner { ptr, shared: Arc::clone(shared), release };

@@ -1,5 +1,6 @@
 //! The [`Driver`] over OpenCL's objects.
 
+use super::context::Context;
 use super::discover::OpenClDevice;
 use super::objects::{
     Arguments, ClEvent, ClKernel, ClMemory, ClProgram, Owner, Set, Shared, cl_event, cl_memory, foreign,
@@ -38,33 +39,19 @@ impl OpenClDriver {
     pub fn open(device: &OpenClDevice, profiling: bool) -> Result<Self> {
         let table = device.platform.table;
         let what = || device.capabilities.name.clone();
-        let create = need(table.clCreateContext, "clCreateContext")?;
         let queue = need(table.clCreateCommandQueue, "clCreateCommandQueue")?;
-        let properties = [0x1084isize, device.platform.id as isize, 0];
-        let mut code = 0;
-        let id = device.id;
-        // SAFETY: the list is zero-terminated, the device belongs to the platform, no callback is given.
-        let context = unsafe {
-            create(
-                properties.as_ptr(),
-                1,
-                &raw const id,
-                std::ptr::null(),
-                std::ptr::null_mut(),
-                &raw mut code,
-            )
-        };
-        check("clCreateContext", what, code)?;
-        let null = std::ptr::null_mut();
+        let (id, mut code) = (device.id, 0);
+        let context = Context::of(device)?;
+        let (ptr, null) = (context.ptr, std::ptr::null_mut());
         let flags = if profiling { sys::QUEUE_PROFILING_ENABLE } else { 0 };
         let (streams, deferred) = (Mutex::default(), Mutex::default());
         let mut shared =
             Shared { table, device: id, context, compute: null, copy: null, flags, streams, deferred };
         // SAFETY: context and device are live.
-        shared.compute = unsafe { queue(context, id, flags, &raw mut code) };
+        shared.compute = unsafe { queue(ptr, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
         // SAFETY: same as above.
-        shared.copy = unsafe { queue(context, id, flags, &raw mut code) };
+        shared.copy = unsafe { queue(ptr, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
         let (shared, transfers) = (Arc::new(shared), Arc::new(Transfers::default()));
         let staging =
@@ -115,6 +102,19 @@ impl OpenClDriver {
 
     fn table(&self) -> &Table {
         &self.shared.table
+    }
+
+    fn build_anew(&self, source: &str, options: &str) -> Result<ClProgram> {
+        let create = need(self.table().clCreateProgramWithSource, "clCreateProgramWithSource")?;
+        let (at, length) = (source.as_ptr().cast(), source.len());
+        let mut code = 0;
+        // SAFETY: one source with its length.
+        let ptr =
+            unsafe { create(self.shared.context.ptr, 1, &raw const at, &raw const length, &raw mut code) };
+        check("clCreateProgramWithSource", || format!("{length} bytes of source"), code)?;
+        let program = ClProgram::new(&self.shared, ptr);
+        self.compile(&program, options)?;
+        Ok(program)
     }
 
     fn compile(&self, program: &ClProgram, options: &str) -> Result<()> {
@@ -260,7 +260,7 @@ impl Driver for OpenClDriver {
         let mut code = 0;
         // SAFETY: live context, no host pointer.
         let ptr = unsafe {
-            create(self.shared.context, sys::MEM_READ_WRITE, bytes, std::ptr::null_mut(), &raw mut code)
+            create(self.shared.context.ptr, sys::MEM_READ_WRITE, bytes, std::ptr::null_mut(), &raw mut code)
         };
         check("clCreateBuffer", || format!("{bytes} bytes"), code)?;
         Ok(ClMemory::whole(&self.shared, ptr))
@@ -406,15 +406,8 @@ impl Driver for OpenClDriver {
     }
 
     fn build(&self, source: &str, options: &str) -> Result<Program> {
-        let create = need(self.table().clCreateProgramWithSource, "clCreateProgramWithSource")?;
-        let (at, length) = (source.as_ptr().cast(), source.len());
-        let mut code = 0;
-        // SAFETY: one source with its length.
-        let ptr = unsafe { create(self.shared.context, 1, &raw const at, &raw const length, &raw mut code) };
-        check("clCreateProgramWithSource", || format!("{length} bytes of source"), code)?;
-        let program = ClProgram::new(&self.shared, ptr);
-        self.compile(&program, options)?;
-        Ok(Program::new(program))
+        let build = || self.build_anew(source, options);
+        self.shared.context.program(&self.shared, (source, options), build).map(Program::new)
     }
 
     fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program> {
@@ -424,7 +417,7 @@ impl Driver for OpenClDriver {
         // SAFETY: one device with one binary and its length.
         let ptr = unsafe {
             create(
-                self.shared.context,
+                self.shared.context.ptr,
                 1,
                 &raw const device,
                 &raw const length,

@@ -134,7 +134,7 @@ impl Staging {
         let mut code = 0;
         // SAFETY: live context, no host pointer.
         let memory = unsafe {
-            create(self.shared.context, flags, self.places.bytes, std::ptr::null_mut(), &raw mut code)
+            create(self.shared.context.ptr, flags, self.places.bytes, std::ptr::null_mut(), &raw mut code)
         };
         check("clCreateBuffer", || format!("{} bytes of pinned staging", self.places.bytes), code)?;
         let q = self.shared.queue(QueueKind::Copy);

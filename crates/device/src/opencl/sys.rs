@@ -49,6 +49,7 @@ table! {
     clReleaseMemObject @ 18: fn(Ptr) -> Int;
     clCreateProgramWithSource @ 26: fn(Ptr, Uint, *const *const c_char, *const usize, *mut Int) -> Ptr;
     clCreateProgramWithBinary @ 27: fn(Ptr, Uint, *const Ptr, *const usize, *const *const u8, *mut Int, *mut Int) -> Ptr;
+    clRetainProgram @ 28: fn(Ptr) -> Int;
     clReleaseProgram @ 29: fn(Ptr) -> Int;
     clBuildProgram @ 30: fn(Ptr, Uint, *const Ptr, *const c_char, *const c_void, *mut c_void) -> Int;
     clGetProgramInfo @ 32: fn(Ptr, Uint, usize, *mut c_void, *mut usize) -> Int;

@@ -21,7 +21,7 @@ fn drawn(count: usize) -> Images {
 
 /// Returns the outcome of training, its steps, and the bytes of the weights.
 fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (ClassifierOutcome, Vec<(u64, f32)>, Vec<u8>) {
-    let device = netcl_tensor::suite::test_device().unwrap();
+    let device = netcl_tensor::suite::optimized().unwrap();
     let mut config = ClassifierConfig::preset("mnist-cnn").unwrap();
     (config.epochs, config.batch, config.shift) = (2, 10, 1);
     change(&mut config);

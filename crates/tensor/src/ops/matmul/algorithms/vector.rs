@@ -8,12 +8,14 @@ use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
 pub(in crate::ops::matmul) static VECTOR: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vector.cl"))
+    .hot()
     .include(&[cl_file!("matmul_panels.cl")])
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
     .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
 
 /// The same kernel with the functions that expressions use.
 static VECTOR_TREE: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vector.cl"))
+    .hot()
     .include(&[netcl_kernel::generate::FUNCTIONS, cl_file!("matmul_panels.cl")])
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])]);
 
