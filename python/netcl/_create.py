@@ -134,10 +134,10 @@ def ones_like(x: Tensor, dtype: Any = None, device: Any = None, requires_grad: b
     return _leaf(_full(x.shape, 1.0, dtype, device), requires_grad)
 
 
-def full_like(x: Tensor, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Creates a tensor with ``value`` in every element, and the shape, dtype and device of ``x``."""
+def full_like(x: Tensor, fill_value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Creates a tensor with ``fill_value`` in every element, and the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
-    return _leaf(_full(x.shape, value, dtype, device), requires_grad)
+    return _leaf(_full(x.shape, fill_value, dtype, device), requires_grad)
 
 
 def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtype: Any = None, device: Any = None, *, end: Optional[float] = None, requires_grad: bool = False) -> Tensor:
@@ -168,26 +168,22 @@ def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtyp
 
 
 def linspace(
-    start: float, stop: Optional[float] = None, count: Optional[int] = None, dtype: Any = None, device: Any = None, endpoint: bool = True, *, end: Optional[float] = None, steps: Optional[int] = None
+    start: float, stop: Optional[float] = None, count: Optional[int] = None, dtype: Any = None, device: Any = None, endpoint: bool = True, *, end: Optional[float] = None, steps: Optional[int] = None, requires_grad: bool = False
 ) -> Tensor:
     """Creates ``count`` evenly spaced numbers from ``start`` to ``stop``. ``end`` and ``steps`` are PyTorch's names."""
+    import numpy as np
+
     stop, count = (end if stop is None else stop), (steps if count is None else count)
     if stop is None or count is None:
         raise TypeError("linspace: expected linspace(start, end, steps)")
-    parts = count - 1 if endpoint else count
-    values = [start + (stop - start) * i / parts if parts else start for i in range(count)]
-    if endpoint and count > 1:
-        values[-1] = stop
-    return from_lists([float(v) for v in values], dtype, device) if values else zeros(0, dtype=dtype, device=device)
+    return _leaf(from_numpy(np.linspace(start, stop, count, endpoint), float32 if dtype is None else to_dtype(dtype), device), requires_grad)
 
 
-def eye(rows: int, columns: Optional[int] = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """Creates a matrix with ones on diagonal ``k`` and zeros elsewhere."""
-    columns = rows if columns is None else columns
-    stored = float32 if dtype is None else to_dtype(dtype)
-    if rows == 0 or columns == 0:
-        return zeros(rows, columns, dtype=stored, device=device)
-    return from_lists([[float(c == r + k) for c in range(columns)] for r in range(rows)], stored, device)
+def eye(n: int, m: Optional[int] = None, k: int = 0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Creates a matrix (n, m) with ones on diagonal ``k`` and zeros elsewhere. ``m`` is ``n`` by default."""
+    import numpy as np
+
+    return _leaf(from_numpy(np.eye(n, m, k, np.float32), float32 if dtype is None else to_dtype(dtype), device), requires_grad)
 
 
 def rand(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:

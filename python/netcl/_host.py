@@ -40,8 +40,8 @@ def tolist(self: Tensor) -> Any:
     return nested(host_values(self), self.shape)
 
 
-def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
-    """Returns a NumPy array with a copy of the elements. bfloat16 becomes float32. Waits for the device."""
+def numpy(self: Tensor, *, force: bool = False) -> "np.ndarray[Any, Any]":
+    """Returns a NumPy array with a copy of the elements, also of a tensor that requires a gradient. bfloat16 becomes float32. Waits for the device."""
     import numpy as np
 
     if self.dtype.name == "bfloat16":
