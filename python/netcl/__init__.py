@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _methods, _torch, amp, autograd, data, distributed, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -110,6 +110,7 @@ __all__ = [
     "default_generator",
     "devices",
     "distributed",
+    "distributions",
     "doctor",
     "empty",
     "enable_grad",

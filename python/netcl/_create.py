@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any, Optional, Sequence, Tuple, Union
 
 from ._dtype import DType, bool_, float32, int32
@@ -13,6 +14,8 @@ from ._pool import of_queue
 from .errors import ShapeError
 
 Shape = Union[int, Sequence[int]]
+SEQUENCES = (list, tuple, range, deque)
+"""Containers whose elements are numbers, or such containers."""
 
 default_generator = Generator(0)
 
@@ -37,8 +40,8 @@ def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
 
 
 def _numbers(data: Any) -> Any:
-    """Replaces tensors in nested lists with their numbers."""
-    if isinstance(data, (list, tuple)):
+    """Replaces tensors in nested sequences with their numbers."""
+    if isinstance(data, SEQUENCES):
         return [_numbers(v) for v in data]
     return data.tolist() if isinstance(data, Tensor) else data
 
@@ -49,7 +52,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     """
     if isinstance(data, Tensor):
         made = data.detach()._to(device, dtype).clone()
-    elif isinstance(data, (int, float, list, tuple)):
+    elif isinstance(data, (int, float, *SEQUENCES)):
         made = from_lists(_numbers(data), dtype, device)
     elif hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         made = from_numpy(data, dtype, device)
@@ -61,18 +64,25 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def constructed(device: Any, shape: Any, dtype: Any, data: Any) -> Tensor:
-    """Creates the tensor of ``Tensor(device, shape, dtype, data)``: zeros without data. Data of another shape with as many elements is reshaped."""
+    """Creates the tensor of ``Tensor(device, shape, dtype, data)``: zeros without data. Data of another shape with as many elements is reshaped.
+    PyTorch's forms are ``Tensor(2, 3)``, which has zeros, and ``Tensor([1, 2])``, which has float32.
+    """
+    sizes = [n for n in (device, shape, dtype, data) if n is not None]
+    if sizes and all(isinstance(n, int) for n in sizes):
+        return zeros(*sizes)
+    if shape is None and dtype is None and data is None and (isinstance(device, (list, tuple)) or hasattr(device, "__array__")):
+        return tensor(device, float32)
     if shape is None:
-        raise TypeError("Tensor: expected Tensor(device, shape, dtype, data=None, requires_grad=False), or netcl.tensor(data) for host data")
+        raise TypeError("Tensor: expected Tensor(device, shape, dtype, data=None, requires_grad=False), sizes, or the elements as lists")
     device = of_queue(device)
-    sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    wanted = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
     stored = float32 if dtype is None else to_dtype(dtype)
     if data is None:
-        return zeros(*sizes, dtype=stored, device=device)
+        return zeros(*wanted, dtype=stored, device=device)
     made = tensor(data.detach() if isinstance(data, Tensor) else data, dtype=stored, device=device)
-    if made.size != math.prod(sizes):
-        raise ShapeError(f"Tensor: data has shape {tuple(made.shape)}, expected {sizes}")
-    return made if tuple(made.shape) == sizes else made.reshape(sizes)
+    if made.size != math.prod(wanted):
+        raise ShapeError(f"Tensor: data has shape {tuple(made.shape)}, expected {wanted}")
+    return made if tuple(made.shape) == wanted else made.reshape(wanted)
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None, copy: Optional[bool] = None) -> Tensor:

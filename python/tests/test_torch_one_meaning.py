@@ -99,12 +99,26 @@ CALLS = {
     "tile numbers": lambda lib, x: x.tile(2, 2, 1), "repeat keyword": lambda lib, x: x.repeat(repeats=(2, 1)), "reshape keyword": lambda lib, x: lib.reshape(x, shape=(-1,)),
     "reshape numbers": lambda lib, x: x.reshape(5, 4), "pow": lambda lib, x: lib.pow(x, exponent=2), "full_like": lambda lib, x: lib.full_like(x, fill_value=2.0), "copy_": lambda lib, x: lib.zeros(4, 5).copy_(x, non_blocking=True),
     "eye": lambda lib, x: x @ lib.eye(n=5, m=3), "linspace": lambda lib, x: x * lib.linspace(start=1, end=2, steps=5), "relu": lambda lib, x: lib.relu(x) + lib.relu(x.detach().int()), "stack": lambda lib, x: lib.stack([x, x], dim=-1),
+    "unfold over": lambda lib, x: x.unfold(1, 3, 1), "unfold apart": lambda lib, x: x.unfold(0, 2, 2), "unfold gaps": lambda lib, x: x.unfold(dimension=1, size=1, step=3), "unfold all": lambda lib, x: x.unfold(-1, 5, 2),
+    "unfold twice": lambda lib, x: x.unfold(0, 2, 1).unfold(1, 2, 2), "unfold of a number": lambda lib, x: x.sum().unfold(0, 1, 1) + x.sum(), "dropout2d": lambda lib, x: lib.nn.functional.dropout2d(x, 0.0) + lib.nn.functional.dropout3d(x, 0.5, False),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_keywords_and_forms(name):
     both(lambda x: CALLS[name](torch, x), lambda x: CALLS[name](nc, x), sample(4, 5))
+
+
+def test_windows_that_do_not_overlap_are_views():
+    for lib in (torch, nc):
+        x = lib.zeros(4, 6)
+        x.unfold(1, 3, 3)[0, 1, 2] = 5.0
+        assert x[0, 5].item() == 5.0
+    for size, step in ((7, 1), (2, 0), (-1, 1)):
+        with pytest.raises(RuntimeError):
+            torch.zeros(4, 6).unfold(1, size, step)
+        with pytest.raises(RuntimeError, match="unfold"):
+            nc.zeros(4, 6).unfold(1, size, step)
 
 
 @pytest.mark.parametrize("name", ["flip", "permute", "tile", "repeat", "reshape", "transpose", "swapaxes"])

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from .._dtype import DType, bfloat16, bool_, float16, float32, int32
 from .._host import to_dtype
 from .._netcl import Tensor, add_hook, default_device, devices, remove_hook
+from .._state import state
 from ..autograd import no_grad
 from ..errors import UnsupportedError
 
@@ -78,6 +79,15 @@ half_of: Callable[[Tensor], Tensor] = _converted(float16, "Converts to float16."
 float_of: Callable[[Tensor], Tensor] = _converted(float32, "Converts to float32.")
 
 
+def long_of(self: Tensor) -> Tensor:
+    """Converts to int32, netcl's only signed integers. A number that int32 cannot hold is an error; looking for one waits for the device."""
+    if not state.capturing and self.size and (self.dtype.is_floating_point or self.dtype.name == "uint32"):
+        wide = self.detach()._to(None, float32)
+        if bool(((wide < -(2.0**31)) | (wide >= 2.0**31)).any().item()):
+            raise OverflowError("long: the tensor has a number that int32 cannot hold; netcl does not have int64")
+    return self._to(None, int32)
+
+
 def refused(name: str, instead: str) -> Callable[..., Any]:
     """Returns a method that says what to write instead."""
 
@@ -90,7 +100,6 @@ def refused(name: str, instead: str) -> Callable[..., Any]:
 
 
 REFUSED: Dict[str, str] = {
-    "long": "netcl does not have int64; write x.int(), which is int32",
     "double": "netcl does not have float64; write x.float()",
     "short": "netcl does not have int16; write x.int()",
     "char": "netcl does not have int8; write x.int()",
@@ -127,7 +136,7 @@ REFUSED: Dict[str, str] = {
 def type_(self: Tensor, dtype: Any = None) -> Any:
     """Converts to a dtype. Without one, returns the name of PyTorch's class of tensors, such as ``torch.FloatTensor``."""
     if dtype is not None:
-        return self._to(None, to_dtype(dtype))
+        return self._to(None, to_dtype(getattr(dtype, "dtype", dtype)))
     names = {"float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "int32": "Int", "uint32": "UInt32", "bool": "Bool"}
     return f"torch.{names[self.dtype.name]}Tensor"
 

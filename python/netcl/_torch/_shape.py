@@ -404,5 +404,22 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Refuses: write torch.stack of slices; overlapping views are not supported."""
-    raise UnsupportedError("unfold: overlapping views are not supported; write torch.stack([x.narrow(dim, i, size) for i in range(0, n - size + 1, step)], dim)")
+    """Returns windows of ``size`` elements of an axis, one every ``step`` elements. The elements of a window are the last axis of the result. It is a
+    view if no two windows overlap, and otherwise a copy.
+    """
+    from .._create import tensor
+    from ._index import index_select
+
+    at = place("unfold", dimension, input.ndim)
+    n = input.shape[at] if input.ndim else 1
+    if not 0 <= size <= n or step < 1:
+        raise RuntimeError(f"unfold: size {size} and step {step} do not fit an axis of {n} elements; expected a size up to {n} and a step of at least 1")
+    if not input.ndim:
+        return narrow(ops.reshape(input, (1,)), 0, 0, size)
+    count = (n - size) // step + 1
+    if step >= size and count * step <= n:
+        parts = narrow(unflatten(narrow(input, at, 0, count * step), at, (count, step)), at + 1, 0, size)
+    else:
+        places = tensor([start * step + i for start in range(count) for i in range(size)], int32, input.device)
+        parts = unflatten(index_select(input, at, places), at, (count, size))
+    return movedim(parts, at + 1, -1)

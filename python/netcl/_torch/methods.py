@@ -265,6 +265,7 @@ class TorchMethods:
     bfloat16 = _attributes.bfloat16_of
     half = _attributes.half_of
     float = _attributes.float_of
+    long = _attributes.long_of
     type = _attributes.type_
     type_as = _attributes.type_as
     to = _attributes.to
@@ -416,7 +417,6 @@ class TorchMethods:
     inverse: ClassVar[Callable[..., Any]]
     istft: ClassVar[Callable[..., Any]]
     logdet: ClassVar[Callable[..., Any]]
-    long: ClassVar[Callable[..., Any]]
     map_: ClassVar[Callable[..., Any]]
     masked_scatter: ClassVar[Callable[..., Any]]
     pinverse: ClassVar[Callable[..., Any]]
