@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _draws, _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -74,6 +74,7 @@ def numel(input: Tensor) -> int:
     return int(input.size)
 
 
+_draws.attach()
 _methods.attach()
 _torch.attach()
 if _sys.executable:

@@ -161,15 +161,11 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
         raise ValueError(f"rrelu: lower {lower} is greater than upper {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slope = _drawn("rrelu", input, lower, upper)
+    slope = _drawn(input, lower, upper)
     return _made("rrelu", input, inplace, lambda x: where(x > 0, x, x * slope))
 
 
-def _drawn(name: str, like: Tensor, low: float, high: float) -> Tensor:
-    from ._common import can_read, refuse
-
-    if not can_read():
-        raise refuse(f"{name} in a captured step", "its random numbers would be the same in every replay; call it outside of nc.compile")
+def _drawn(like: Tensor, low: float, high: float) -> Tensor:
     return default_generator.uniform(tuple(like.shape), low, high, like.dtype, like.device)
 
 
@@ -191,7 +187,7 @@ def softmin(input: Tensor, dim: Optional[int] = None, _stacklevel: int = 3, dtyp
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """Draws from a relaxed categorical distribution (Jang et al. 2017). With ``hard``, values are one-hot and gradients those of the soft ones."""
     axis = place("gumbel_softmax", dim, logits.ndim)
-    drawn = _drawn("gumbel_softmax", logits.float(), 2.0**-25, 1.0)
+    drawn = _drawn(logits.float(), 2.0**-25, 1.0)
     noise = -ops.log(-ops.log(ops.clamp(drawn, 2.0**-25, 1 - 2.0**-24)))
     soft = ops.softmax((logits + noise._to(None, logits.dtype)) / tau, axis)
     if not hard:
