@@ -144,7 +144,7 @@ def _form(a: Any, is_input: Callable[[Any], bool] = _is_input) -> Any:
 
 
 def _reason(key: Tuple[Any, ...], earlier: Optional[Tuple[Any, ...]]) -> str:
-    """Returns why a call needs a graph of its own."""
+    """Returns why a call needs another graph."""
     if earlier is None:
         return "first call"
     if key[0] != earlier[0]:

@@ -37,35 +37,58 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _package(f: FunctionType) -> str:
+    return (f.__module__ or "").split(".")[0]
+
+
 def _functions(value: Any) -> List[FunctionType]:
     if isinstance(value, functools.partial):
         return [f for part in (value.func, *value.args) for f in _functions(part)]
     found = [value.__func__] if isinstance(value, MethodType) else [value]
-    return [f for f in found if isinstance(f, FunctionType) and not f.__module__.startswith("netcl.")]
+    return [f for f in found if isinstance(f, FunctionType) and _package(f) != "netcl"]
 
 
-def _cell(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a variable that is not set yet
-        return None
+class Variable:
+    """A variable outside of a function: a name of a dictionary, or a closure cell."""
+
+    __slots__ = ("name", "state", "value", "_cell", "_key", "_names")
+
+    def __init__(self, name: str, names: Optional[Dict[str, Any]], key: str = "", cell: Any = None) -> None:
+        self.name, self._names, self._key, self._cell = name, names, key, cell
+        self.value = self.read()
+        self.state = state_of(self.value)
+
+    def read(self) -> Any:
+        """Returns the value, or ``None`` if the variable is not set."""
+        if self._names is not None:
+            return self._names.get(self._key)
+        try:
+            return self._cell.cell_contents
+        except ValueError:
+            return None
+
+    def has_changed(self) -> bool:
+        """Returns whether the variable has another value than when it was recorded. The elements of containers and the numbers of objects count."""
+        now = self.read()
+        if now is self.value and (isinstance(now, (*SIMPLE, Tensor, FunctionType, ModuleType, type)) or hasattr(now, "_tables")):
+            return False
+        return bool(state_of(now) != self.state)
 
 
-def outside(function: Callable[..., Any]) -> Dict[str, Any]:
-    """Returns the global and closure variables, and the defaults, that a function and the functions among them use, by name."""
-    found: Dict[str, Any] = {}
+def outside(function: Callable[..., Any]) -> List[Variable]:
+    """Returns the global and closure variables that a function uses. Functions of the same package in these variables count too."""
+    found: List[Variable] = []
     waiting, seen = _functions(function), set()
+    packages = {_package(f) for f in waiting}
     while waiting:
         f = waiting.pop()
         if id(f) in seen:
             continue
         seen.add(id(f))
-        values = {name: _cell(cell) for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ())}
-        values.update({name: f.__globals__[name] for name in _names(f.__code__) if name in f.__globals__})
-        values.update({f"default {i}": v for i, v in enumerate(f.__defaults__ or ())})
-        for name, value in values.items():
-            found[f"{f.__qualname__}: {name}"] = value
-            waiting += _functions(value)
+        used = [Variable(f"{name} of {f.__qualname__}", None, cell=cell) for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ())]
+        used += [Variable(f"{name} of {f.__qualname__}", f.__globals__, name) for name in sorted(set(_names(f.__code__))) if name in f.__globals__]
+        found += used
+        waiting += [g for variable in used for g in _functions(variable.value) if _package(g) in packages]
     return found
 
 
@@ -73,39 +96,43 @@ class Guards:
     """The values outside of a function, and the modes and numbers of the modules that it calls, when it was captured."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._kept = outside(function)  # keeps the objects alive, so that their identities stay unique
-        self._values = {name: state_of(v) for name, v in self._kept.items()}
-        self._modules: Dict[int, Tuple[Any, Any]] = {}
-
-    @staticmethod
-    def _numbers(module: Any) -> Any:
-        return tuple((key, state_of(v, 1)) for key, v in vars(module).items() if key == "training" or (key[0] != "_" and isinstance(v, (*SIMPLE, tuple))))
+        self._functions = [function]
+        self._variables = outside(function)
+        self._modules: Dict[int, Tuple[Any, List[Tuple[str, Any]]]] = {}
 
     def note_module(self, module: Any) -> None:
         """Records a module that the function calls, and those in it."""
-        if id(module) not in self._modules:
-            self._modules.update((id(m), (m, self._numbers(m))) for m in module.modules() if id(m) not in self._modules)
+        if id(module) in self._modules:
+            return
+        for m in module.modules():
+            if id(m) not in self._modules:
+                numbers = [(key, v) for key, v in vars(m).items() if key == "training" or (key[0] != "_" and isinstance(v, (*SIMPLE, tuple)))]
+                self._modules[id(m)] = (m, numbers)
+                forward = type(m).forward
+                if forward not in self._functions and _functions(forward):
+                    self._functions.append(forward)
+                    self._variables += outside(forward)
 
     def settle(self) -> None:
         """Ends the capture: values that the function itself has changed are not compared."""
-        now = outside(self._function)
-        self._values = {name: v for name, v in self._values.items() if name in now and state_of(now[name]) == v}
-        self._modules = {key: (m, v) for key, (m, v) in self._modules.items() if self._numbers(m) == v}
+        self._variables = [v for v in self._variables if not v.has_changed()]
+        self._modules = {key: (m, [(name, v) for name, v in numbers if _is_same(vars(m).get(name), v)]) for key, (m, numbers) in self._modules.items()}
 
     def change(self) -> Optional[str]:
         """Returns which value has changed since the capture, or ``None``."""
         for module, numbers in self._modules.values():
-            now = self._numbers(module)
-            if now != numbers:
-                before = dict(numbers)
-                name = next((key for key, v in now if before.get(key) != v), "an attribute")
-                return f"{name} of {type(module).__name__} has changed"
-        now_outside = outside(self._function)
-        for name, value in self._values.items():
-            if name not in now_outside or state_of(now_outside[name]) != value:
-                return f"the variable {name.split(': ')[-1]} of {name.split(': ')[0]} has changed"
+            now = module.__dict__
+            for name, value in numbers:
+                if now.get(name) is not value and not _is_same(now.get(name), value):
+                    return f"{name} of {type(module).__name__} has changed"
+        for variable in self._variables:
+            if variable.has_changed():
+                return f"the variable {variable.name} has changed"
         return None
 
 
-__all__ = ["Guards", "outside", "state_of"]
+def _is_same(a: Any, b: Any) -> bool:
+    return a is b or bool(state_of(a, 1) == state_of(b, 1))
+
+
+__all__ = ["Guards", "Variable", "outside", "state_of"]

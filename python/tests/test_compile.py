@@ -129,6 +129,23 @@ def test_attributes_of_modules_are_followed():
     assert scaled(x).tolist() == [-3, 6] and len(scaled.reasons) == 2
 
 
+class Scaled(nn.Module):
+    def forward(self, x):
+        return helper(x)
+
+
+def test_variables_that_forward_uses_are_followed():
+    global FACTOR
+    step, x = nc.compile(Scaled()), nc.ones(2)
+    assert step(x).tolist() == [2, 2] and step(x).tolist() == [2, 2]
+    try:
+        FACTOR = 5.0
+        assert step(x).tolist() == [5, 5]
+    finally:
+        FACTOR = 2.0
+    assert len(step.reasons) == 2
+
+
 def test_reasons_are_logged(caplog):
     step = nc.compile(lambda x, k=1, **more: x * k)
     with caplog.at_level(logging.INFO, "netcl.compile"):
