@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _draws, _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _draws, _einops, _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -77,6 +77,7 @@ def numel(input: Tensor) -> int:
 _draws.attach()
 _methods.attach()
 _torch.attach()
+_einops.register()
 if _sys.executable:
     # If the kernel compiler crashes, only that process ends.
     _set_builder(_sys.executable, ["-c", "import sys; from netcl._netcl import serve_builds; serve_builds(sys.argv[1])"])

@@ -46,6 +46,12 @@ def _numbers(data: Any) -> Any:
     return data.tolist() if isinstance(data, Tensor) else data
 
 
+def _is_plain(data: Any) -> bool:
+    """Returns whether nested lists have Python's numbers only."""
+    kinds = set(map(type, data)) if isinstance(data, list) else {type(None)}
+    return kinds <= {bool, int, float} or (kinds == {list} and all(map(_is_plain, data)))
+
+
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Creates a tensor with a copy of ``data``: numbers, nested lists, NumPy arrays, buffers, or objects that support DLPack. Floats become float32,
     integers int32.
@@ -53,7 +59,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if isinstance(data, Tensor):
         made = data.detach()._to(device, dtype).clone()
     elif isinstance(data, (int, float, *SEQUENCES)):
-        made = from_lists(_numbers(data), dtype, device)
+        made = from_lists(data if _is_plain(data) else _numbers(data), dtype, device)
     elif hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         made = from_numpy(data, dtype, device)
     elif hasattr(data, "__dlpack__"):
@@ -169,7 +175,9 @@ def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtyp
     if integers:
         if not -(2**63) <= min(start, stop) <= max(start, stop) < 2**63:
             raise OverflowError(f"arange: {start} to {stop} exceeds the integers")
-        values: Any = np.arange(count, dtype=np.int64) * int(step) + int(start)
+        last = start + (count - 1) * step
+        fits = -(2**31) <= min(start, last) <= max(start, last) < 2**31 and not stored.name == "uint32"
+        values: Any = np.arange(start, stop, step, dtype=np.int32) if fits and abs(step) < 2**31 and -(2**31) <= stop < 2**31 else np.arange(count, dtype=np.int64) * int(step) + int(start)
     else:
         values = start + np.arange(count, dtype=np.float64) * step
     if stored.name == "uint32":

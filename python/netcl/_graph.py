@@ -160,9 +160,9 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles the function to graphs, one for each combination of shapes, dtypes and other arguments. The first call runs and captures the function,
     later calls replay it. ``Graph`` lists the requirements for the function.
 
-    A model's parameters may be overwritten between calls, but not replaced by other tensors. A new graph is captured if a module that the function
-    calls has switched between ``train()`` and ``eval()`` or has another number as an attribute, if a variable outside of the function has changed,
-    under ``no_grad``, and for an argument of another type: ``2``, ``2.0`` and ``True`` differ. Tensors in tuples, lists and dicts are inputs as
+    A model's parameters may be overwritten between calls, but not replaced by other tensors. A new graph is captured if a module has switched
+    between ``train()`` and ``eval()``, if one of its numbers or a variable outside of the function has changed, and under ``no_grad``. An argument
+    of another type needs a new graph too: ``2``, ``2.0`` and ``True`` differ. Tensors in tuples, lists and dicts are inputs as
     well, except tensors that need gradients; for those, each tensor is a different argument. Inputs are copied, so writing to an input does not
     change the caller's tensor.
 

@@ -104,6 +104,14 @@ def test_long_is_int32_without_overflow():
             x.long()
 
 
+def test_attributes_that_programs_ask_for():
+    x = torch.ones(2, requires_grad=True)
+    assert x.grad_fn is None and (x * 2).grad_fn is not None and x.is_cpu and not x.is_cuda and torch.ones(2).grad_fn is None
+    for call, words in ((lambda x: x.hardshrink(), "nn.functional"), (lambda x: x.select_scatter(x, 0, 0), "clone"), (lambda x: x.digamma_(), "scipy"), (lambda x: x.lu(), "NumPy")):
+        with pytest.raises(NotImplementedError, match=words):
+            call(torch.ones(2))
+
+
 def test_constructors_of_old_programs():
     assert torch.Tensor(2, 3).tolist() == [[0.0] * 3] * 2 and torch.Tensor([[1, 2]]).dtype is nc.float32 and torch.Tensor([[1, 2]]).tolist() == [[1.0, 2.0]]
     assert torch.FloatTensor(np.array([1.0, 2.0])).tolist() == [1.0, 2.0] and torch.BoolTensor([1, 0]).tolist() == [True, False] and torch.LongTensor(2).tolist() == [0, 0]

@@ -22,7 +22,7 @@ REFUSED: Dict[str, str] = {
 def __getattr__(name: str) -> object:
     if name in REFUSED:
         raise AttributeError(f"netcl.distributions does not have {name}; {REFUSED[name]}")
-    raise AttributeError(f"module 'netcl.distributions' has no attribute {name!r}")
+    raise AttributeError(f"netcl.distributions does not have {name!r}")
 
 
 __all__ = ["REFUSED", "__getattr__"]
