@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _methods, _torch, amp, autograd, data, distributed, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _draws, _einops, _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -74,8 +74,10 @@ def numel(input: Tensor) -> int:
     return int(input.size)
 
 
+_draws.attach()
 _methods.attach()
 _torch.attach()
+_einops.register()
 if _sys.executable:
     # If the kernel compiler crashes, only that process ends.
     _set_builder(_sys.executable, ["-c", "import sys; from netcl._netcl import serve_builds; serve_builds(sys.argv[1])"])
@@ -110,6 +112,7 @@ __all__ = [
     "default_generator",
     "devices",
     "distributed",
+    "distributions",
     "doctor",
     "empty",
     "enable_grad",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any, Optional, Sequence, Tuple, Union
 
 from ._dtype import DType, bool_, float32, int32
@@ -13,6 +14,8 @@ from ._pool import of_queue
 from .errors import ShapeError
 
 Shape = Union[int, Sequence[int]]
+SEQUENCES = (list, tuple, range, deque)
+"""Containers whose elements are numbers, or such containers."""
 
 default_generator = Generator(0)
 
@@ -37,10 +40,16 @@ def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
 
 
 def _numbers(data: Any) -> Any:
-    """Replaces tensors in nested lists with their numbers."""
-    if isinstance(data, (list, tuple)):
+    """Replaces tensors in nested sequences with their numbers."""
+    if isinstance(data, SEQUENCES):
         return [_numbers(v) for v in data]
     return data.tolist() if isinstance(data, Tensor) else data
+
+
+def _is_plain(data: Any) -> bool:
+    """Returns whether nested lists have Python's numbers only."""
+    kinds = set(map(type, data)) if isinstance(data, list) else {type(None)}
+    return kinds <= {bool, int, float} or (kinds == {list} and all(map(_is_plain, data)))
 
 
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -49,8 +58,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     """
     if isinstance(data, Tensor):
         made = data.detach()._to(device, dtype).clone()
-    elif isinstance(data, (int, float, list, tuple)):
-        made = from_lists(_numbers(data), dtype, device)
+    elif isinstance(data, (int, float, *SEQUENCES)):
+        made = from_lists(data if _is_plain(data) else _numbers(data), dtype, device)
     elif hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         made = from_numpy(data, dtype, device)
     elif hasattr(data, "__dlpack__"):
@@ -61,18 +70,25 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def constructed(device: Any, shape: Any, dtype: Any, data: Any) -> Tensor:
-    """Creates the tensor of ``Tensor(device, shape, dtype, data)``: zeros without data. Data of another shape with as many elements is reshaped."""
+    """Creates the tensor of ``Tensor(device, shape, dtype, data)``: zeros without data. Data of another shape with as many elements is reshaped.
+    PyTorch's forms are ``Tensor(2, 3)``, which has zeros, and ``Tensor([1, 2])``, which has float32.
+    """
+    sizes = [n for n in (device, shape, dtype, data) if n is not None]
+    if sizes and all(isinstance(n, int) for n in sizes):
+        return zeros(*sizes)
+    if shape is None and dtype is None and data is None and (isinstance(device, (list, tuple)) or hasattr(device, "__array__")):
+        return tensor(device, float32)
     if shape is None:
-        raise TypeError("Tensor: expected Tensor(device, shape, dtype, data=None, requires_grad=False), or netcl.tensor(data) for host data")
+        raise TypeError("Tensor: expected Tensor(device, shape, dtype, data=None, requires_grad=False), sizes, or the elements as lists")
     device = of_queue(device)
-    sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    wanted = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
     stored = float32 if dtype is None else to_dtype(dtype)
     if data is None:
-        return zeros(*sizes, dtype=stored, device=device)
+        return zeros(*wanted, dtype=stored, device=device)
     made = tensor(data.detach() if isinstance(data, Tensor) else data, dtype=stored, device=device)
-    if made.size != math.prod(sizes):
-        raise ShapeError(f"Tensor: data has shape {tuple(made.shape)}, expected {sizes}")
-    return made if tuple(made.shape) == sizes else made.reshape(sizes)
+    if made.size != math.prod(wanted):
+        raise ShapeError(f"Tensor: data has shape {tuple(made.shape)}, expected {wanted}")
+    return made if tuple(made.shape) == wanted else made.reshape(wanted)
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None, copy: Optional[bool] = None) -> Tensor:
@@ -134,10 +150,10 @@ def ones_like(x: Tensor, dtype: Any = None, device: Any = None, requires_grad: b
     return _leaf(_full(x.shape, 1.0, dtype, device), requires_grad)
 
 
-def full_like(x: Tensor, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Creates a tensor with ``value`` in every element, and the shape, dtype and device of ``x``."""
+def full_like(x: Tensor, fill_value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Creates a tensor with ``fill_value`` in every element, and the shape, dtype and device of ``x``."""
     dtype, device = _like(x, dtype, device)
-    return _leaf(_full(x.shape, value, dtype, device), requires_grad)
+    return _leaf(_full(x.shape, fill_value, dtype, device), requires_grad)
 
 
 def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtype: Any = None, device: Any = None, *, end: Optional[float] = None, requires_grad: bool = False) -> Tensor:
@@ -159,7 +175,9 @@ def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtyp
     if integers:
         if not -(2**63) <= min(start, stop) <= max(start, stop) < 2**63:
             raise OverflowError(f"arange: {start} to {stop} exceeds the integers")
-        values: Any = np.arange(count, dtype=np.int64) * int(step) + int(start)
+        last = start + (count - 1) * step
+        fits = -(2**31) <= min(start, last) <= max(start, last) < 2**31 and not stored.name == "uint32"
+        values: Any = np.arange(start, stop, step, dtype=np.int32) if fits and abs(step) < 2**31 and -(2**31) <= stop < 2**31 else np.arange(count, dtype=np.int64) * int(step) + int(start)
     else:
         values = start + np.arange(count, dtype=np.float64) * step
     if stored.name == "uint32":
@@ -168,26 +186,22 @@ def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtyp
 
 
 def linspace(
-    start: float, stop: Optional[float] = None, count: Optional[int] = None, dtype: Any = None, device: Any = None, endpoint: bool = True, *, end: Optional[float] = None, steps: Optional[int] = None
+    start: float, stop: Optional[float] = None, count: Optional[int] = None, dtype: Any = None, device: Any = None, endpoint: bool = True, *, end: Optional[float] = None, steps: Optional[int] = None, requires_grad: bool = False
 ) -> Tensor:
     """Creates ``count`` evenly spaced numbers from ``start`` to ``stop``. ``end`` and ``steps`` are PyTorch's names."""
+    import numpy as np
+
     stop, count = (end if stop is None else stop), (steps if count is None else count)
     if stop is None or count is None:
         raise TypeError("linspace: expected linspace(start, end, steps)")
-    parts = count - 1 if endpoint else count
-    values = [start + (stop - start) * i / parts if parts else start for i in range(count)]
-    if endpoint and count > 1:
-        values[-1] = stop
-    return from_lists([float(v) for v in values], dtype, device) if values else zeros(0, dtype=dtype, device=device)
+    return _leaf(from_numpy(np.linspace(start, stop, count, endpoint), float32 if dtype is None else to_dtype(dtype), device), requires_grad)
 
 
-def eye(rows: int, columns: Optional[int] = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """Creates a matrix with ones on diagonal ``k`` and zeros elsewhere."""
-    columns = rows if columns is None else columns
-    stored = float32 if dtype is None else to_dtype(dtype)
-    if rows == 0 or columns == 0:
-        return zeros(rows, columns, dtype=stored, device=device)
-    return from_lists([[float(c == r + k) for c in range(columns)] for r in range(rows)], stored, device)
+def eye(n: int, m: Optional[int] = None, k: int = 0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Creates a matrix (n, m) with ones on diagonal ``k`` and zeros elsewhere. ``m`` is ``n`` by default."""
+    import numpy as np
+
+    return _leaf(from_numpy(np.eye(n, m, k, np.float32), float32 if dtype is None else to_dtype(dtype), device), requires_grad)
 
 
 def rand(*shape: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Optional[Generator] = None) -> Tensor:

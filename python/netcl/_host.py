@@ -12,6 +12,8 @@ from ._netcl import Tensor, from_bytes
 if TYPE_CHECKING:
     import numpy as np
 
+MANY = 64
+"""Number of elements from which NumPy converts faster than Python."""
 CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e", "bool": "B"}
 
 
@@ -37,11 +39,13 @@ def host_values(x: Tensor) -> List[Any]:
 
 def tolist(self: Tensor) -> Any:
     """Returns the elements as nested lists of numbers, or as a number. Waits for the device."""
+    if self.size >= MANY:
+        return numpy(self).tolist()
     return nested(host_values(self), self.shape)
 
 
-def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
-    """Returns a NumPy array with a copy of the elements. bfloat16 becomes float32. Waits for the device."""
+def numpy(self: Tensor, *, force: bool = False) -> "np.ndarray[Any, Any]":
+    """Returns a NumPy array with a copy of the elements, also of a tensor that requires a gradient. bfloat16 becomes float32. Waits for the device."""
     import numpy as np
 
     if self.dtype.name == "bfloat16":
@@ -133,21 +137,70 @@ def flat_values(values: Any, out: List[Any]) -> None:
         out.append(values)
 
 
+def _narrowed(values: List[Any]) -> List[Any]:
+    """Returns numbers in which those beyond float32 are infinite."""
+    limit = 3.4028235677973366e38
+    return [math.copysign(math.inf, v) if abs(v) >= limit else v for v in values]
+
+
+def _is_many(values: Any) -> bool:
+    """Returns whether nested lists have many elements, as far as their first lists tell, or numbers of NumPy."""
+    count = 1
+    while isinstance(values, (list, tuple)):
+        if not values:
+            return False
+        count *= len(values)
+        values = values[0]
+    return count >= MANY or type(values) not in (bool, int, float)
+
+
+def _by_numpy(values: Any, dtype: Any, device: Any) -> Optional[Tensor]:
+    """Creates a tensor from many numbers by NumPy. Returns ``None`` for values that need a closer look, such as those that do not fit the dtype."""
+    if not _is_many(values):
+        return None
+    import numpy as np
+
+    try:
+        given = np.array(values)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    wanted = None if dtype is None else to_dtype(dtype)
+    if given.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            made = given.astype(np.float32) if wanted is None or wanted.is_floating_point or wanted is bool_ else None
+    elif given.dtype.kind == "b":
+        made = given
+    elif given.dtype.kind in "iu" and given.size:
+        name = wanted.name if wanted is not None and wanted.name in ("int32", "uint32", "float32") else "int32"
+        fits = name == "float32" or np.iinfo(name).min <= given.min() and given.max() <= np.iinfo(name).max
+        made = given.astype(name) if fits else None
+    else:
+        made = None
+    return None if made is None else from_numpy(made, wanted, device)
+
+
 def from_lists(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """Creates a tensor from nested lists of numbers: int32 if all are integers, bool if all are Booleans, and float32 otherwise."""
+    quick = _by_numpy(values, dtype, device)
+    if quick is not None:
+        return quick
     shape = shape_of(values)
     flat: List[Any] = []
     flat_values(values, flat)
     if flat and dtype is None and all(isinstance(v, bool) for v in flat):
         dtype = bool_
+    if not all(isinstance(v, (bool, int, float)) or hasattr(v, "dtype") for v in flat):
+        raise TypeError("tensor: expected numbers, or nested lists of numbers")
     integers = bool(flat) and all(isinstance(v, int) for v in flat)
+    if not integers and dtype is not None and to_dtype(dtype).name == "int32" and not all(-(2**31) - 1 < v < 2**31 for v in flat):
+        raise ValueError("tensor: a number, such as NaN or infinity, cannot be converted to int32")
     stored = int32 if integers and (dtype is None or not to_dtype(dtype).is_floating_point) else float32
     if dtype is not None and to_dtype(dtype) is bool_:
         stored, flat = bool_, [v != 0 for v in flat]
     if dtype is not None and to_dtype(dtype).name == "uint32":
         stored = to_dtype(dtype)
     try:
-        data = struct.pack(f"<{len(flat)}{CODES[stored.name]}", *flat)
+        data = struct.pack(f"<{len(flat)}{CODES[stored.name]}", *(_narrowed(flat) if stored is float32 else flat))
     except struct.error as e:
         raise TypeError(f"tensor: expected numbers that {stored.name} can hold: {e}") from None
     made = from_bytes(data, shape, stored, device)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from . import _host, ops
 from ._netcl import Tensor, is_recording, record
 from ._netcl import full as _full
+from ._state import state
 from .autograd import no_grad
 from .errors import DTypeError, ShapeError, UnsupportedError
 
@@ -41,23 +42,43 @@ def is_traced(name: str, x: Tensor, shared: bool, *given: Any) -> bool:
     return True
 
 
+def flat(name: str, inputs: Sequence[Tensor], y: Tensor) -> Tensor:
+    """Records a result whose gradient is 0."""
+    if not (is_recording() and y.dtype.is_floating_point and any(x.requires_grad for x in inputs)):
+        return y
+    shapes = [(tuple(x.shape), x.dtype, x.device) for x in inputs]
+    return record(name, list(inputs), [y], lambda dy: [_full(shape, 0.0, dtype, device) for shape, dtype, device in shapes])[0]
+
+
+def overwrite(name: str, x: Tensor, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Writes ``compute(x, *args, **kwargs)`` to the memory of ``x`` and returns ``x``, or ``NotImplemented`` if ``compute`` does.
+
+    The result must have the shape of ``x`` and a dtype that is not of a higher category. A write whose gradient would be wrong is refused.
+    """
+    if state.capturing and not getattr(state.capturing[-1], "allows_writes", True):
+        raise UnsupportedError(f"{name}: a graph of operations cannot contain a write to a tensor; use the operation with a new result, or set inplace=False")
+    given = (*args, *kwargs.values())
+    traced = is_traced(name, x, x._is_shared, *given)
+    with contextlib.nullcontext() if traced else no_grad():
+        made = compute(x, *args, **kwargs)
+    if made is NotImplemented:
+        return made
+    if tuple(made.shape) != tuple(x.shape):
+        raise ShapeError(f"{name}: the result has shape {tuple(made.shape)}, but the tensor that is written has {tuple(x.shape)}")
+    if _rank(made) > _rank(x):
+        raise DTypeError(f"{name}: the result is {made.dtype.name}, which cannot be written to {x.dtype.name}; convert with .to(dtype)")
+    made = made._to(None, x.dtype)
+    if traced:
+        x._become(made if made.requires_grad else flat(name, [g for g in (x, *given) if isinstance(g, Tensor)], made))
+    else:
+        with no_grad():
+            x._put(..., made)
+    return x
+
+
 def _in_place(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
-        traced = is_traced(symbol, self, self._is_shared, other)
-        with contextlib.nullcontext() if traced else no_grad():
-            made = compute(self, other)
-        if made is NotImplemented:
-            return made
-        if tuple(made.shape) != tuple(self.shape):
-            raise ShapeError(f"{symbol}: the result has shape {tuple(made.shape)}, but the tensor that is written has {tuple(self.shape)}")
-        if _rank(made) > _rank(self):
-            raise DTypeError(f"{symbol}: the result is {made.dtype.name}, which cannot be written to {self.dtype.name}; convert with .to(dtype)")
-        if traced:
-            self._become(made._to(None, self.dtype))
-        else:
-            with no_grad():
-                self._put(..., made._to(None, self.dtype))
-        return self
+        return overwrite(symbol, self, compute, other)
 
     method.__name__ = method.__qualname__ = compute.__name__
     method.__doc__ = f"Computes ``self {symbol} other`` in the memory of this tensor."
@@ -109,12 +130,12 @@ def zero_(self: Tensor) -> Tensor:
     return fill_(self, 0.0)
 
 
-def copy_(self: Tensor, values: Any) -> Tensor:
-    """Overwrites the elements with values whose shape broadcasts to this shape. Gradients flow to the values."""
-    if is_traced("copy_", self, self._is_shared, values):
-        _recorded(self, ..., values)
+def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    """Overwrites the elements with values whose shape broadcasts to this shape. Gradients flow to the values. Copies never block."""
+    if is_traced("copy_", self, self._is_shared, other):
+        _recorded(self, ..., other)
     else:
-        self._put(..., _values(values, self, self.shape))
+        self._put(..., _values(other, self, self.shape))
     return self
 
 
@@ -208,4 +229,4 @@ def _host_index(index: Any) -> Any:
     return seen if isinstance(index, tuple) else seen[0]
 
 
-__all__ = ["copy_", "fill_", "is_traced", "operators", "setitem", "zero_"]
+__all__ = ["copy_", "fill_", "flat", "is_traced", "operators", "overwrite", "setitem", "zero_"]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from ._netcl import Device, Operations, Tensor, plain_operations
 from ._state import state
-from .errors import FormatError
+from .errors import FormatError, UnsupportedError
 from .nn.module import Module
 from .nn.parameter import Parameter
 
@@ -59,6 +59,10 @@ class _Recording:
     def __exit__(self, *_: Any) -> None:
         plain_operations(self._before.pop())
         state.capturing.pop()
+
+    def take_draw(self, form: Any, draw: Any) -> Tensor:
+        """Refuses random numbers."""
+        raise UnsupportedError("OpGraph: random numbers would be the same in every run; draw them before, and pass them as an input")
 
     def note_module(self, module: Module) -> None:
         """Accepts any mode: a graph of operations is made once, in the mode that its module has then."""

@@ -7,10 +7,11 @@ from typing import Any, List
 
 
 class State(threading.local):
-    """Graphs that are being captured, the innermost last, and the number of open scopes."""
+    """Graphs that are being captured, and those whose function runs before its capture, the innermost last. Also the number of open scopes."""
 
     def __init__(self) -> None:
         self.capturing: List[Any] = []
+        self.preparing: List[Any] = []
         self.scopes = 0
 
 

@@ -144,7 +144,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: _Number) -> Tensor:
 def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Concatenates tensors along an axis; their other axes must agree. A negative axis counts from the end."""
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Stacks tensors of one shape along a new axis, which is inserted before `axis`."""
+    """Stacks tensors of one shape along a new axis, inserted before `axis`; a negative one counts from after the last."""
 def split(x: Tensor, lengths: _Ints, axis: int = 0) -> Tuple[Tensor, ...]:
     """Views of these lengths along an axis, in order; they must add up to its size."""
 def chunk(x: Tensor, count: int, axis: int = 0) -> Tuple[Tensor, ...]:

@@ -108,10 +108,11 @@ impl PyGenerator {
     }
     /// Draws a seed for a separate stream.
     fn draw_seed(&self) -> i64 {
-        let mut stream = self.stream();
-        let at = stream.reserve(1);
-        let [a, b, ..] = netcl::tensor::random::draw(stream.seed, at, 0);
-        i64::from(a >> 1) << 32 | i64::from(b)
+        self.stream().draw_seed()
+    }
+    /// Returns the numbers below `n` in a random order.
+    fn permutation(&self, py: Python<'_>, n: usize) -> Vec<usize> {
+        py.detach(|| self.stream().permutation(n))
     }
     /// Draws uniform numbers in `[low, high)`.
     #[pyo3(signature = (shape, low=0.0, high=1.0, dtype=None, device=None))]

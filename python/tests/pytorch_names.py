@@ -29,11 +29,12 @@ DIFFERS = {
     "torch.compile": "returns the function; `netcl.compile` captures a step", "torch.manual_seed": "other numbers than PyTorch's", "torch.inference_mode": "as `no_grad`: tensors made in it may be used in training",
     "torch.device": "`cpu` is netcl's default device; `cuda` is refused", "torch.long": "is int32: integers out of its range are an error", "torch.int64": "is int32: integers out of its range are an error",
     "torch.autocast": "only with `enabled=False`; write `model.to(\"bfloat16\")`", "torch.scatter_reduce": "`sum` and `mean` only", "torch.lgamma": "does not have a gradient", "torch.diag_embed": "copies",
-    "torch.diagonal": "a copy if the tensor is not contiguous", "torch.vmap": "calls the function once per slice", "torch.equal": "tensors must be on one device", "torch.softmax": "`dim` is -1 by default",
-    "torch.log_softmax": "`dim` is -1 by default", "torch.logsumexp": "`dim` is -1 by default", "torch.get_default_device": "a device of netcl", "torch.set_default_device": "takes netcl's names",
+    "torch.diagonal": "a copy if the tensor is not contiguous", "torch.vmap": "calls the function once per slice", "torch.equal": "tensors must be on one device",
+    "torch.get_default_device": "a device of netcl", "torch.set_default_device": "takes netcl's names",
     "Tensor.size": "also without a call: the number of elements", "Tensor.data": "is not replaced; `x.data *= 2` works", "Tensor.backward": "frees the graph always; `create_graph=True` is refused", "Tensor.to": "moves off the tape; `cpu` is the default device",
     "Tensor.cpu": "returns the tensor itself", "Tensor.get_device": "always -1", "Tensor.pin_memory": "returns the tensor itself", "Tensor.shape": "a tuple", "Tensor.numpy": "copies", "Tensor.resize_": "refused", "Tensor.normal_": "other numbers than PyTorch's",
-    "Tensor.uniform_": "other numbers than PyTorch's", "Tensor.is_cuda": "always False", "Tensor.unflatten": "sizes are given as one sequence", "Tensor.grad": "assign a tensor or None",
+    "Tensor.uniform_": "other numbers than PyTorch's", "Tensor.is_cuda": "always False", "Tensor.is_cpu": "always True: `cpu` is netcl's default device", "Tensor.grad_fn": "without `next_functions`", "Tensor.unflatten": "sizes are given as one sequence", "Tensor.grad": "assign a tensor or None", "Tensor.long": "is int32; a number that int32 cannot hold is an error", "Tensor.unfold": "overlapping windows are a copy", "optim.LBFGS": "without a line search",
+    "distributions.Categorical": "samples are int32, and other numbers than PyTorch's", **{f"distributions.{name}": "samples are other numbers than PyTorch's" for name in ("Bernoulli", "Exponential", "Laplace", "Normal", "Uniform")},
     "autograd.grad": "`create_graph` is refused; frees the graph always", "autograd.backward": "`create_graph` is refused; frees the graph always", "autograd.gradcheck": "the default steps and bounds are for float32",
     "utils.data.DataLoader": "workers start with `spawn`; with `fork`, samples must be arrays and numbers", "utils.data.random_split": "another order than PyTorch's", "optim.Optimizer": "`differentiable=True` is refused",
     "func.vmap": "calls the function once per slice", "func.jacrev": "one backward for each element", "func.grad": "the gradient cannot be derived again", "amp.autocast": "only with `enabled=False`; write `model.to(\"bfloat16\")`",
@@ -67,6 +68,7 @@ def pytorch():
         "autograd": ["Function", "backward", "enable_grad", "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad", "set_grad_enabled", "detect_anomaly"],
         "func": ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state", "vjp", "vmap"],
         "amp": ["GradScaler", "autocast", "custom_bwd", "custom_fwd"],
+        "distributions": own_names(torch.distributions, lambda n, v: (inspect.isclass(v) and n not in ("ExponentialFamily", "LKJCholesky") and not n.endswith("Transform")) or n in ("kl_divergence", "register_kl")),
         "linalg": own_names(torch.linalg, lambda n, v: callable(v) and not inspect.isclass(v)),
     }  # fmt: skip
     return torch.__version__.split("+")[0], places

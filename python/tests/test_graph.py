@@ -152,7 +152,11 @@ def test_what_cannot_be_captured_is_refused():
     with pytest.raises(NotImplementedError):
         nc.Graph(lambda x: nc.tensor([x.sum().item()]), nc.ones(2))
     with pytest.raises(NotImplementedError, match="seed"):
-        nc.Graph(lambda x: nc.ops.dropout(x, 0.5), nc.ones(2))
+        nc.Graph(lambda x: nc.multinomial(x, 2, True), nc.ones(2))
+    with pytest.raises(NotImplementedError, match="seed"):
+        nc.Graph(lambda x: x + nc.default_generator.draw_seed(), nc.ones(2))
+    with pytest.raises(NotImplementedError, match="random numbers"):
+        nc.OpGraph(lambda x: x + nc.rand(2), nc.ones(2))
     with pytest.raises(KeyError, match="own"):
 
         def fails(x):

@@ -272,7 +272,7 @@ def test_row_065_results_keep_their_class_and_have_to_host():
         lambda x: -x, lambda x: abs(x), lambda x: x**2, lambda x: x @ x.T, lambda x: plain @ x.T, lambda x: plain + x, lambda x: x + plain,
         lambda x: x[0], lambda x: x[:, ::2], lambda x: x[[1, 0]], lambda x: x.sum(), lambda x: x.mean(0), lambda x: x.max(-1).values, lambda x: x.amax(-1), lambda x: x.std(),
         lambda x: x.argmax(-1), lambda x: x > 0, lambda x: x == x, lambda x: x.reshape(3, 2), lambda x: x.view(6), lambda x: x.flatten(),
-        lambda x: x.softmax(), lambda x: x.gelu(), lambda x: x.layer_norm(), lambda x: x.exp(), lambda x: x.to(nc.float16), lambda x: x.float(),
+        lambda x: x.softmax(-1), lambda x: x.gelu(), lambda x: x.layer_norm(), lambda x: x.exp(), lambda x: x.to(nc.float16), lambda x: x.float(),
         lambda x: x.detach(), lambda x: x.clone(), lambda x: x.unsqueeze(0), lambda x: x.expand(4, 2, 3), lambda x: x.permute(1, 0),
         lambda x: nc.ops.relu(x), lambda x: nc.ops.cat([plain, x]), lambda x: nc.cat([x, x]), lambda x: nc.stack([x, plain]), lambda x: nc.ops.topk(x, 2)[0],
         lambda x: nc.where(plain > 0, x, 0.0), lambda x: nc.matmul(x, x.T), lambda x: x.masked_fill(plain > 0, 0.0), lambda x: x.prod() if not x.requires_grad else x.sum(),

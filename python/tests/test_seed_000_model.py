@@ -410,7 +410,7 @@ def run_all():
     return {
         "matrix_multiply": product, "matmul_backward_da": product, "matmul_backward_db": product,
         "matmul_batched": batched, "matmul_batched_backward_da": batched, "matmul_batched_backward_db": batched,
-        "softmax_rowwise": lambda: x(4, 9).softmax(), "softmax_backward": lambda: passes(x(4, 9).softmax()),
+        "softmax_rowwise": lambda: x(4, 9).softmax(-1), "softmax_backward": lambda: passes(x(4, 9).softmax(-1)),
         "log_softmax_stable_rowwise": lambda: nc.ops.log_softmax(x(4, 9)),
         "cross_entropy_loss_grad": lambda: nc.ops.cross_entropy(x(4, 9), nc.tensor([1, 2, 3, 4])).backward(),
         "gelu_elementwise": lambda: x(9).gelu(), "gelu_backward_elementwise": lambda: passes(x(9).gelu()),

@@ -34,7 +34,7 @@ class Net(nn.Module):
 torch.manual_seed(1)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 x = torch.randn(96, 8)
-y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long() if hasattr(torch.Tensor, "nothing") else (x[:, 0] > 0).int() + (x[:, 1] > 0).int()
+y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
 loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
 model = Net().to(device)
 optimizer = optim.Adam(model.parameters(), lr=0.05)
@@ -92,9 +92,37 @@ def test_devices_and_arguments_that_are_refused():
         nn.NoSuchLayer
     with pytest.raises(NotImplementedError, match="pin_memory"):
         torch.zeros(2, pin_memory=True)
-    for call, words in ((lambda x: x.double(), "float"), (lambda x: x.long(), "int32"), (lambda x: x.cuda(), "devices"), (lambda x: x.unfold(0, 2, 1), "stack"), (lambda x: x.svd(), "numpy")):
+    for call, words in ((lambda x: x.double(), "float"), (lambda x: x.cuda(), "devices"), (lambda x: x.svd(), "numpy")):
         with pytest.raises(NotImplementedError, match=words):
             call(nc.ones(3))
+
+
+def test_long_is_int32_without_overflow():
+    assert nc.tensor([1.9, -2.9]).long().tolist() == [1, -2] and nc.tensor([True]).long().dtype is nc.int32 and torch.LongTensor([3]).dtype is nc.int32
+    for x in (nc.tensor([3e9]), nc.tensor([2**31], dtype="uint32"), nc.tensor([-3e9])):
+        with pytest.raises(OverflowError, match="int32"):
+            x.long()
+
+
+def test_attributes_that_programs_ask_for():
+    x = torch.ones(2, requires_grad=True)
+    assert x.grad_fn is None and (x * 2).grad_fn is not None and x.is_cpu and not x.is_cuda and torch.ones(2).grad_fn is None
+    for call, words in ((lambda x: x.hardshrink(), "nn.functional"), (lambda x: x.select_scatter(x, 0, 0), "clone"), (lambda x: x.digamma_(), "scipy"), (lambda x: x.lu(), "NumPy")):
+        with pytest.raises(NotImplementedError, match=words):
+            call(torch.ones(2))
+
+
+def test_constructors_of_old_programs():
+    assert torch.Tensor(2, 3).tolist() == [[0.0] * 3] * 2 and torch.Tensor([[1, 2]]).dtype is nc.float32 and torch.Tensor([[1, 2]]).tolist() == [[1.0, 2.0]]
+    assert torch.FloatTensor(np.array([1.0, 2.0])).tolist() == [1.0, 2.0] and torch.BoolTensor([1, 0]).tolist() == [True, False] and torch.LongTensor(2).tolist() == [0, 0]
+    assert torch.ones(2).type(torch.LongTensor).dtype is nc.int32 and not torch.accelerator.is_available() and torch.accelerator.current_accelerator() is None
+    x = torch.autograd.Variable(torch.ones(2), requires_grad=True)
+    assert x.requires_grad and torch.autograd.Variable(x) is x
+    model = nn.DataParallel(nn.Linear(3, 2))
+    assert list(model.state_dict()) == ["module.weight", "module.bias"] and model(torch.ones(1, 3)).shape == (1, 2)
+    for call in (lambda: torch.distributed.init_process_group("nccl"), lambda: nn.parallel.DistributedDataParallel(model), lambda: nn.DataParallel(model, device_ids=[0])):
+        with pytest.raises(NotImplementedError, match="netcl.distributed"):
+            call()
 
 
 def test_what_is_quick_without_pytorch(tmp_path):

@@ -42,6 +42,18 @@ pub fn element(seed: u64, offset: u64, i: u64) -> u32 {
     draw(seed, offset, i / 64 * 16 + i % 16)[(i % 64 / 16) as usize]
 }
 
+/// Returns the words for the elements `0..n` of a tensor, each draw computed once.
+fn elements(seed: u64, offset: u64, n: usize) -> Vec<u32> {
+    let mut words = vec![0; n];
+    for (group, chunk) in words.chunks_mut(64).enumerate() {
+        for i in 0..chunk.len().min(16) {
+            let drawn = draw(seed, offset, 16 * group as u64 + i as u64);
+            chunk[i..].iter_mut().step_by(16).zip(drawn).for_each(|(word, value)| *word = value);
+        }
+    }
+    words
+}
+
 /// Converts a word to a uniform number in `[0, 1)`, a multiple of 2⁻²⁴.
 pub fn unit(word: u32) -> f32 {
     (word >> 8) as f32 / 16_777_216.0
@@ -86,24 +98,45 @@ impl Generator {
         let seed = self.seed;
         let offset = self.reserve_elements(n);
         let top = largest_below(low, high, DType::F32);
-        (0..n as u64).map(|i| unit(element(seed, offset, i)).mul_add(high - low, low).min(top)).collect()
+        elements(seed, offset, n)
+            .into_iter()
+            .map(|word| unit(word).mul_add(high - low, low).min(top))
+            .collect()
     }
     /// Draws `n` integers of the range `low..high`, each from 64 random bits. Their probabilities are equal to within
     /// `(high - low) / 2⁶⁴`. Returns nothing if the range is empty.
     pub fn integers(&mut self, n: usize, low: i64, high: i64) -> Vec<i64> {
         let span = u128::try_from(i128::from(high) - i128::from(low)).unwrap_or(0);
         let (seed, offset) = (self.seed, self.reserve_elements(2 * n));
-        let count = if span == 0 { 0 } else { n as u64 };
-        let one = |i: u64| {
-            let [high, low] = [2 * i, 2 * i + 1].map(|word| u64::from(element(seed, offset, word)));
-            ((u128::from(high << 32 | low) * span) >> 64) as i128
-        };
-        (0..count).map(|i| (i128::from(low) + one(i)) as i64).collect()
+        let count = if span == 0 { 0 } else { n };
+        let one =
+            |pair: &[u32]| ((u128::from(u64::from(pair[0]) << 32 | u64::from(pair[1])) * span) >> 64) as i128;
+        elements(seed, offset, 2 * count)
+            .chunks_exact(2)
+            .map(|pair| (i128::from(low) + one(pair)) as i64)
+            .collect()
+    }
+    /// Draws a seed for a separate stream: 63 bits.
+    pub fn draw_seed(&mut self) -> i64 {
+        let at = self.reserve(1);
+        let [a, b, ..] = draw(self.seed, at, 0);
+        i64::from(a >> 1) << 32 | i64::from(b)
+    }
+    /// Returns the numbers below `n` in a random order (Fisher and Yates), with one drawn seed for each place but the first.
+    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..n).collect();
+        for i in (1..n).rev() {
+            order.swap(i, self.draw_seed().unsigned_abs() as usize % (i + 1));
+        }
+        order
     }
     /// Draws `n` normally distributed f32, with the same bits as [`Tensor::normal`].
     pub fn normal(&mut self, n: usize, mean: f32, spread: f32) -> Vec<f32> {
         let (seed, offset, pieces) = (self.seed, self.reserve_elements(n), pieces());
-        (0..n as u64).map(|i| normal_of(&pieces, element(seed, offset, i)).mul_add(spread, mean)).collect()
+        elements(seed, offset, n)
+            .into_iter()
+            .map(|word| normal_of(&pieces, word).mul_add(spread, mean))
+            .collect()
     }
 }
 
@@ -311,6 +344,29 @@ mod tests {
                 Tensor::uniform(&device, [n], -0.5, 2.0, DType::F32, &mut there).unwrap().to_vec().unwrap();
             assert_eq!(y, here.uniform(n, -0.5, 2.0), "offset {offset}, {n} elements");
             assert_eq!(here, there);
+        }
+    }
+
+    /// Words of many elements are those of each element, also if the counter overflows or the last group is incomplete.
+    #[test]
+    fn elements_are_those_of_each_place() {
+        for (offset, n) in [(0, 0), (0, 1), (5, 17), (0, 64), (u64::MAX - 9, 700), (u64::from(u32::MAX), 130)]
+        {
+            let expected: Vec<u32> = (0..n as u64).map(|i| element(77, offset, i)).collect();
+            assert_eq!(elements(77, offset, n), expected, "offset {offset}, {n} elements");
+        }
+    }
+
+    #[test]
+    fn permutations_have_every_number_once() {
+        for n in [0, 1, 2, 1000] {
+            let (mut one, mut other) = (Generator::new(4), Generator::new(4));
+            let order = one.permutation(n);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..n).collect::<Vec<_>>());
+            assert_eq!(order, other.permutation(n));
+            assert_eq!(one.offset, n.saturating_sub(1) as u64);
         }
     }
 

@@ -72,6 +72,21 @@ impl Shape {
             "{op}: axis {axis} is out of range for a tensor of shape {self}, which has {rank} {axes}"
         )))
     }
+    /// Resolves the place of a new axis; a negative one counts from after the last.
+    ///
+    /// # Errors
+    /// `Shape` with `op` in its message if `axis` is outside of `-rank - 1..=rank`.
+    pub fn new_axis(&self, op: &str, axis: isize) -> Result<usize> {
+        let rank = self.rank().cast_signed();
+        let at = if axis < 0 { axis + rank + 1 } else { axis };
+        if (0..=rank).contains(&at) {
+            return Ok(at.cast_unsigned());
+        }
+        Err(Error::shape(format!(
+            "{op}: axis {axis} is out of range for a new axis of a tensor of shape {self}, expected {} to {rank}",
+            -rank - 1
+        )))
+    }
     /// Returns the shape that both broadcast to by NumPy's rules.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from .. import ops
 from .._dtype import DType, bool_, float32, int32
+from .._inplace import flat
 from .._methods import place
 from .._netcl import Tensor, evaluate, is_recording, record
 from .._netcl import full as _full
@@ -79,14 +80,6 @@ def expression(name: str, text: str, inputs: Sequence[Tensor], dtype: DType, gra
     return record(name, list(inputs), [y], backward)[0]
 
 
-def flat(name: str, inputs: Sequence[Tensor], y: Tensor) -> Tensor:
-    """Records a result whose gradient is 0."""
-    if not (is_recording() and y.dtype.is_floating_point and any(x.requires_grad for x in inputs)):
-        return y
-    shapes = [(tuple(x.shape), x.dtype, x.device) for x in inputs]
-    return record(name, list(inputs), [y], lambda dy: [_full(shape, 0.0, dtype, device) for shape, dtype, device in shapes])[0]
-
-
 def unary(name: str, doc: str, text: str, grad: Optional[str] = None) -> Callable[[Tensor], Tensor]:
     """Defines a function of floats. In ``grad``, x0 is the input and x1 the gradient of the result."""
 
@@ -148,7 +141,7 @@ def dims_of(name: str, x: Tensor, dim: Dims) -> Tuple[int, ...]:
     axes = tuple(place(name, d, x.ndim) for d in given)
     if len(set(axes)) != len(axes):
         raise RuntimeError(f"{name}: an axis occurs twice in {tuple(given)}")
-    return axes
+    return axes if x.ndim else ()
 
 
 def only(name: str, out: Any) -> None:

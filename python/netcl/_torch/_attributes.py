@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from .._dtype import DType, bfloat16, bool_, float16, float32, int32
 from .._host import to_dtype
 from .._netcl import Tensor, add_hook, default_device, devices, remove_hook
+from .._state import state
 from ..autograd import no_grad
 from ..errors import UnsupportedError
 
@@ -78,6 +79,15 @@ half_of: Callable[[Tensor], Tensor] = _converted(float16, "Converts to float16."
 float_of: Callable[[Tensor], Tensor] = _converted(float32, "Converts to float32.")
 
 
+def long_of(self: Tensor) -> Tensor:
+    """Converts to int32, netcl's only signed integers. A number that int32 cannot hold is an error; looking for one waits for the device."""
+    if not state.capturing and self.size and (self.dtype.is_floating_point or self.dtype.name == "uint32"):
+        wide = self.detach()._to(None, float32)
+        if bool(((wide < -(2.0**31)) | (wide >= 2.0**31)).any().item()):
+            raise OverflowError("long: the tensor has a number that int32 cannot hold; netcl does not have int64")
+    return self._to(None, int32)
+
+
 def refused(name: str, instead: str) -> Callable[..., Any]:
     """Returns a method that says what to write instead."""
 
@@ -90,7 +100,6 @@ def refused(name: str, instead: str) -> Callable[..., Any]:
 
 
 REFUSED: Dict[str, str] = {
-    "long": "netcl does not have int64; write x.int(), which is int32",
     "double": "netcl does not have float64; write x.float()",
     "short": "netcl does not have int16; write x.int()",
     "char": "netcl does not have int8; write x.int()",
@@ -120,14 +129,62 @@ REFUSED: Dict[str, str] = {
     "digamma": "write scipy.special.digamma(x.numpy())",
     "erfinv": "write scipy.special.erfinv(x.numpy())",
     "masked_scatter": "write torch.where, or x[mask] = values",
+    "masked_scatter_": "write x[mask] = values",
+    "put": "write y = x.clone(), and y.view(-1)[index] = values",
+    "put_": "write x.view(-1)[index] = values",
+    "index": "write x[indices]",
+    "diagonal_scatter": "write y = x.clone(), and y.diagonal().copy_(values)",
+    "select_scatter": "write y = x.clone(), and y.select(dim, index).copy_(values)",
+    "slice_scatter": "write y = x.clone(), and y[start:end:step] = values",
+    "as_strided_": "write it with slices, x[a:b:step], and transpose",
+    "as_strided_scatter": "write y = x.clone(), and y[a:b:step] = values",
+    "index_reduce": "write x.scatter_reduce(dim, index, source, reduce)",
+    "index_reduce_": "write x.scatter_reduce_(dim, index, source, reduce)",
+    "hardshrink": "write nn.functional.hardshrink(x, lambd)",
+    "prelu": "write nn.functional.prelu(x, weight)",
+    "nanmedian": "write x[~x.isnan()].median()",
+    "nanquantile": "write x[~x.isnan()].quantile(q)",
+    "renorm": "divide by x.norm(p, dim, True)",
+    "renorm_": "divide by x.norm(p, dim, True)",
+    "resize": "write x.reshape(…), or create a tensor",
+    "resize_as": "write x.reshape_as(other), or create a tensor",
+    "resize_as_": "write x.reshape_as(other), or create a tensor",
+    "new_empty_strided": "write x.new_empty(shape)",
+    "is_coalesced": "tensors are dense",
+    "float_power_": "write x.pow_(exponent); float64 is not available",
+    **dict.fromkeys(("cauchy_", "geometric_"), "draw with numpy.random, and write x.copy_(values)"),
+    **dict.fromkeys(("angle", "imag"), "netcl does not have complex numbers; write numpy.angle or numpy.imag"),
+    **dict.fromkeys(("gcd", "lcm"), "write numpy.gcd or numpy.lcm of x.numpy()"),
+    **dict.fromkeys(("gcd_", "lcm_", "nextafter_", "digamma_", "erfinv_", "i0_", "igamma_", "igammac_", "mvlgamma_", "polygamma_"), "compute it with scipy.special or NumPy, and write x.copy_(values)"),
+    **dict.fromkeys(("i0", "igamma", "igammac", "mvlgamma", "polygamma"), "compute it with scipy.special on x.numpy()"),
+    **dict.fromkeys(("cholesky_inverse", "cholesky_solve", "corrcoef", "cov", "frexp", "histogram", "lstsq", "lu", "lu_solve", "matrix_exp", "nextafter", "triangular_solve"), "compute it with NumPy or SciPy on x.numpy()"),
 }
 """Methods that say what to write instead."""
+
+
+class GradientNode:
+    """The operation that computed a tensor, for programs that ask whether there is one."""
+
+    def __init__(self, shape: Any) -> None:
+        self.shape = tuple(shape)
+
+    def name(self) -> str:
+        """Returns a name."""
+        return "Backward"
+
+    def __repr__(self) -> str:
+        return f"<Backward of shape {self.shape}>"
+
+
+def grad_fn(self: Tensor) -> Any:
+    """The operation that computed the tensor, or ``None`` for a leaf."""
+    return GradientNode(self.shape) if self.requires_grad and not self.is_leaf else None
 
 
 def type_(self: Tensor, dtype: Any = None) -> Any:
     """Converts to a dtype. Without one, returns the name of PyTorch's class of tensors, such as ``torch.FloatTensor``."""
     if dtype is not None:
-        return self._to(None, to_dtype(dtype))
+        return self._to(None, to_dtype(getattr(dtype, "dtype", dtype)))
     names = {"float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "int32": "Int", "uint32": "UInt32", "bool": "Bool"}
     return f"torch.{names[self.dtype.name]}Tensor"
 

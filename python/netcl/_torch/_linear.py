@@ -10,7 +10,7 @@ from .. import ops
 from .._methods import place
 from .._netcl import Tensor, full
 from ..errors import UnsupportedError
-from ._apply import Dims, Number, dims_of, expression, flat, floating, only
+from ._apply import Dims, Number, dims_of, flat, floating, only, promoted
 from ._reduce import amax, amin, sum, vector_norm
 from ._shape import diagonal
 
@@ -250,13 +250,17 @@ linalg: Any = _Linalg(
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Computes the cosine of the angle between vectors along an axis."""
+    """Computes the cosine of the angle between vectors along an axis. Norms count as at least ``eps``."""
     from ._shape import broadcast_tensors
 
-    a, b = broadcast_tensors(floating(x1), floating(x2))
-    dots, first, second = sum(a * b, dim), sum(a * a, dim), sum(b * b, dim)
-    least = full((), eps * eps, a.dtype, a.device)
-    size = expression("cosine_similarity", "sqrt(fmax(x0, x2) * fmax(x1, x2))", [first, second, least], a.dtype,
-                      ["x0 > x2 ? x3 * 0.5f * sqrt(fmax(x1, x2) / x0) : 0.0f", "x1 > x2 ? x3 * 0.5f * sqrt(fmax(x0, x2) / x1) : 0.0f"])  # fmt: skip
-    return dots / size
+    a, b = promoted(*broadcast_tensors(x1, x2))
+    if not a.dtype.is_floating_point:
+        raise UnsupportedError(f"cosine_similarity: got tensors of {x1.dtype} and {x2.dtype}; write x1.float()")
+    at = place("cosine_similarity", dim, a.ndim)
+    a, b = (x / _limited(vector_norm(x, 2.0, at, True), eps) for x in (a, b))
+    return sum(a * b, at)
 
+
+def _limited(size: Tensor, least: float) -> Tensor:
+    """Returns ``max(size, least)`` with the gradient of ``size``."""
+    return size + ops.relu(least - size.detach())

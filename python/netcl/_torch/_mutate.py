@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Callable, Dict
 
-from .._inplace import is_traced
+from .._inplace import overwrite
 from .._netcl import Tensor, is_recording
-from ..autograd import no_grad
-from ..errors import DTypeError, ShapeError, UnsupportedError
-from ._apply import flat
+from ..errors import UnsupportedError
 from . import _index, _linear, _pointwise, _reduce, _shape
-
-KINDS = {"bool": 0, "int32": 1, "uint32": 1}
-
 
 def in_place(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function that writes the result of ``compute`` to its first tensor."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        traced = is_traced(name, self, self._is_shared, *args, *kwargs.values())
-        with contextlib.nullcontext() if traced else no_grad():
-            made = compute(self, *args, **kwargs)
-        if tuple(made.shape) != tuple(self.shape):
-            raise ShapeError(f"{name}: the result has shape {tuple(made.shape)}, but the tensor that is written has {tuple(self.shape)}")
-        if KINDS.get(made.dtype.name, 2) > KINDS.get(self.dtype.name, 2):
-            raise DTypeError(f"{name}: the result is {made.dtype.name}, which cannot be written to {self.dtype.name}; convert with .to(dtype)")
-        if traced and not made.requires_grad:
-            given = [x for x in (self, *args, *kwargs.values()) if isinstance(x, Tensor)]
-            self._become(flat(name, given, made._to(None, self.dtype)))
-        elif traced:
-            self._become(made._to(None, self.dtype))
-        else:
-            with no_grad():
-                self._put(..., made._to(None, self.dtype))
-        return self
+        written: Tensor = overwrite(name, self, compute, *args, **kwargs)
+        return written
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"Writes the result of ``{name[:-1]}`` to the tensor, and returns it."
@@ -93,7 +73,7 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     if self.ndim != 2 or wrap:
         raise UnsupportedError("fill_diagonal_: only matrices without wrap are supported; write x.masked_fill_(mask, value)")
     on = eye(self.shape[0], self.shape[1], dtype="bool", device=self.device)
-    made: Tensor = in_place("fill_diagonal_", lambda x: _index.masked_fill(x, on, fill_value))(self)
+    made: Tensor = overwrite("fill_diagonal_", self, lambda x: _index.masked_fill(x, on, fill_value))
     return made
 
 

@@ -200,7 +200,14 @@ def _operator(name: str, doc: str, op: Callable[[Any, Any], Any]) -> Callable[[O
 
 
 mul: Binary = _operator("mul", "Product.", operator.mul)
-pow: Binary = _operator("pow", "Power.", operator.pow)
+
+
+def pow(input: Operand, exponent: Operand) -> Tensor:
+    """Power."""
+    made: Tensor = operator.pow(input, exponent)
+    return made
+
+
 floor_divide: Binary = _operator("floor_divide", "Quotient rounded down.", operator.floordiv)
 remainder: Binary = _operator("remainder", "Remainder of floored division, with the sign of the divisor.", operator.mod)
 eq: Binary = _operator("eq", "Mask of equal elements.", operator.eq)

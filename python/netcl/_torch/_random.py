@@ -49,11 +49,13 @@ def randint_like(input: Tensor, low: int, high: Optional[int] = None, *, dtype: 
 
 def randperm(n: int, *, generator: Optional[Generator] = None, dtype: Any = None, device: Any = None) -> Tensor:
     """Returns the numbers below ``n`` (int32) in a random order."""
+    from .._draws import drawn
     from ..data import permutation
 
-    order = permutation(n, generator or default_generator)
-    kind = int32 if dtype is None else to_dtype(dtype)
-    return _create.tensor(order, dtype=kind, device=device) if n else _create.zeros(0, dtype=kind, device=device)
+    source, kind = generator or default_generator, int32 if dtype is None else to_dtype(dtype)
+    if not n:
+        return _create.zeros(0, dtype=kind, device=device)
+    return drawn(("randperm", n, id(source)), lambda: _create.tensor(permutation(n, source), dtype=kind, device=device))
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Optional[Generator] = None, dtype: Any = None, device: Any = None) -> Tensor:

@@ -6,13 +6,14 @@ import math
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _methods, ops
-from .._dtype import bool_, int32
+from .._dtype import bool_, float32, int32
 from .._host import to_dtype
 from .._methods import Extremes, place
 from .._netcl import Tensor, evaluate, fold_axes, is_recording
 from .._netcl import full as _full
 from ..errors import UnsupportedError
-from ._apply import Dims, dims_of, expression, floating, number, numeric
+from ..functions import where
+from ._apply import Dims, dims_of, floating, numeric
 from ._pointwise import isnan, maximum, minimum
 
 
@@ -155,9 +156,16 @@ def std_mean(input: Tensor, dim: Any = None, unbiased: Optional[bool] = None, ke
     return VarMean(std(input, dim, unbiased, keepdim, correction=correction), _averaged(input, dim, keepdim))
 
 
-def logsumexp(input: Tensor, dim: Dims = -1, keepdim: bool = False, *, axis: Dims = None) -> Tensor:
-    """Computes ``log(sum(exp(x)))`` over one or several axes."""
-    dim = dim if axis is None else axis
+def _needed(name: str, dim: Any, axis: Any = None) -> Any:
+    """Returns the axis of a function that does not have a default one."""
+    if dim is None and axis is None:
+        raise TypeError(f"{name}: dim is missing; write {name}(x, dim=-1) for the last axis")
+    return _one(dim, axis)
+
+
+def logsumexp(input: Tensor, dim: Dims = None, keepdim: bool = False, *, axis: Dims = None) -> Tensor:
+    """Computes ``log(sum(exp(x)))`` over one or several axes, which must be given."""
+    dim = _needed("logsumexp", dim, axis)
     x, axes = floating(input), dims_of("logsumexp", input, dim)
     y = ops.permute(x, tuple(a for a in range(x.ndim) if a not in axes) + axes)
     rest = tuple(y.shape[: x.ndim - len(axes)])
@@ -165,19 +173,16 @@ def logsumexp(input: Tensor, dim: Dims = -1, keepdim: bool = False, *, axis: Dim
     return ops.reshape(y, tuple(1 if a in axes else n for a, n in enumerate(x.shape))) if keepdim else y
 
 
-def _softmax(name: str, input: Tensor, dim: int, dtype: Any) -> Tensor:
-    made: Tensor = getattr(ops, name)(_typed(input, dtype), place(name, dim, input.ndim))
-    return made
+def softmax(input: Tensor, dim: Optional[int] = None, dtype: Any = None, *, axis: Optional[int] = None) -> Tensor:
+    """Computes ``exp(x) / sum(exp(x))`` over an axis, which must be given."""
+    at, x = place("softmax", _needed("softmax", dim, axis), input.ndim), _typed(input, dtype)
+    return ops.softmax(x, at) if x.ndim else x * 0.0 + 1.0
 
 
-def softmax(input: Tensor, dim: int = -1, dtype: Any = None, *, axis: Optional[int] = None) -> Tensor:
-    """Computes ``exp(x) / sum(exp(x))`` over an axis."""
-    return _softmax("softmax", input, dim if axis is None else axis, dtype)
-
-
-def log_softmax(input: Tensor, dim: int = -1, dtype: Any = None, *, axis: Optional[int] = None) -> Tensor:
-    """Computes ``log(softmax(x))`` over an axis."""
-    return _softmax("log_softmax", input, dim if axis is None else axis, dtype)
+def log_softmax(input: Tensor, dim: Optional[int] = None, dtype: Any = None, *, axis: Optional[int] = None) -> Tensor:
+    """Computes ``x - log(sum(exp(x)))`` over an axis, which must be given."""
+    at, x = place("log_softmax", _needed("log_softmax", dim, axis), input.ndim), _typed(input, dtype)
+    return ops.log_softmax(x, at) if x.ndim else x * 0.0
 
 
 def _without_nan(x: Tensor) -> Tensor:
@@ -206,9 +211,9 @@ def _scan_axis(name: str, input: Tensor, dim: int) -> Tuple[Tensor, int]:
     return input, place(name, dim, input.ndim)
 
 
-def cumsum(input: Tensor, dim: int = -1, *, dtype: Any = None, axis: Optional[int] = None) -> Tensor:
-    """Computes cumulative sums along an axis."""
-    x, at = _scan_axis("cumsum", numeric(_typed(input, dtype)), dim if axis is None else axis)
+def cumsum(input: Tensor, dim: Optional[int] = None, *, dtype: Any = None, axis: Optional[int] = None) -> Tensor:
+    """Computes cumulative sums along an axis, which must be given."""
+    x, at = _scan_axis("cumsum", numeric(_typed(input, dtype)), _needed("cumsum", dim, axis))
     if not x.ndim or not x.size:
         return x.clone()
     if x.dtype.is_floating_point:
@@ -231,9 +236,9 @@ def _scanned(x: Tensor, at: int, join: Any) -> Tensor:
     return x
 
 
-def cumprod(input: Tensor, dim: int = -1, *, dtype: Any = None, axis: Optional[int] = None) -> Tensor:
-    """Computes cumulative products along an axis."""
-    x, at = _scan_axis("cumprod", numeric(_typed(input, dtype)), dim if axis is None else axis)
+def cumprod(input: Tensor, dim: Optional[int] = None, *, dtype: Any = None, axis: Optional[int] = None) -> Tensor:
+    """Computes cumulative products along an axis, which must be given."""
+    x, at = _scan_axis("cumprod", numeric(_typed(input, dtype)), _needed("cumprod", dim, axis))
     return _scanned(x, at, lambda a, b: a * b) if x.ndim else x.clone()
 
 
@@ -348,38 +353,29 @@ def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False,
 
 
 def vector_norm(x: Tensor, ord: float = 2.0, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Computes the vector norm of order ``ord`` over axes [default: all]."""
+    """Computes the vector norm of order ``ord`` over axes [default: all]. Its gradient is 0 where the norm is 0. Sums and powers are float32."""
     x = _typed(x, dtype)
     if not x.dtype.is_floating_point:
         raise UnsupportedError(f"norm: got a tensor of {x.dtype}; write x.float()")
     axes = dims_of("norm", x, dim)
-    size = abs_of(x)
-    if not axes:
-        return size if ord else evaluate("x0 != 0.0f ? 1.0f : 0.0f", [x.detach()], x.dtype)
-    if ord == math.inf:
-        return amax(size, axes, keepdim)
-    if ord == -math.inf:
-        return amin(size, axes, keepdim)
     if ord == 0:
-        return sum(evaluate("x0 != 0.0f ? 1.0f : 0.0f", [x.detach()], x.dtype), axes, keepdim)
-    if ord == 1:
-        return sum(size, axes, keepdim)
-    if ord == 2:
-        return _root(ops.sum(ops.square(x), axes, True), x, axes, keepdim)
-    text, grad = "pow(x0, x1)", "x0 == 0.0f ? 0.0f : x2 * x1 * pow(x0, x1 - 1.0f)"
-    total = ops.sum(expression("norm", text, [size, number(ord, x)], x.dtype, [grad]), axes, keepdim)
-    return expression("norm", text, [total, number(1 / ord, x)], x.dtype, [grad])
+        nonzero = (x.detach() != 0)._to(None, x.dtype)
+        return sum(nonzero, axes, keepdim) if axes else nonzero
+    if not axes or ord in (1, math.inf, -math.inf):
+        size = ops.abs(x)
+        return size if not axes else sum(size, axes, keepdim) if ord == 1 else (amax if ord > 0 else amin)(size, axes, keepdim)
+    wide, limit = x._to(None, float32), 0.0 if ord > 0 else math.inf
+    powers = ops.square(wide) if ord == 2 else _power(ops.abs(wide), float(ord), 0.0, limit)
+    return _power(ops.sum(powers, axes, keepdim), 1.0 / ord, limit, 0.0)._to(None, x.dtype)
 
 
-def _root(total: Tensor, x: Tensor, axes: Tuple[int, ...], keepdim: bool) -> Tensor:
-    """Returns the square root, whose gradient at 0 is 0."""
-    made = expression("norm", "sqrt(x0)", [total], x.dtype, ["x0 == 0.0f ? 0.0f : 0.5f * x1 / sqrt(x0)"])
-    return made if keepdim else ops.reshape(made, tuple(n for a, n in enumerate(x.shape) if a not in axes))
-
-
-def abs_of(x: Tensor) -> Tensor:
-    """Absolute value, whose gradient at 0 is 0."""
-    return ops.abs(x)
+def _power(x: Tensor, p: float, edge: float, value: float) -> Tensor:
+    """Computes the power of numbers that are not negative. At ``edge`` it is ``value``, with a gradient of 0."""
+    needs_edge = x.requires_grad and is_recording()
+    at = x == edge if needs_edge else x
+    inner = where(at, 1.0, x) if needs_edge else x
+    made = ops.sqrt(inner) if p == 0.5 else ops.pow_scalar(inner, p)
+    return where(at, value, made) if needs_edge else made
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2.0) -> Tensor:

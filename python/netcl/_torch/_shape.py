@@ -24,9 +24,9 @@ def ints(sizes: Tuple[Any, ...]) -> Tuple[int, ...]:
     return tuple(int(n) for n in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) and not isinstance(sizes[0], Tensor) else sizes))
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, shape: Any, *sizes: int) -> Tensor:
     """Returns the same elements in another shape. One size may be -1."""
-    return arranged(input, ints(shape))
+    return arranged(input, ints((shape, *sizes)))
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
@@ -107,12 +107,12 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return arranged(input, (*input.shape[:at], 1, *input.shape[at:]))
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, dims: Any, *more: int) -> Tensor:
     """Reorders the axes."""
-    return ops.permute(input, ints(dims))
+    return ops.permute(input, ints((dims, *more)))
 
 
-def transpose(input: Tensor, dim0: int = -2, dim1: int = -1) -> Tensor:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swaps two axes."""
     if not input.ndim:
         place("transpose", dim0, 0), place("transpose", dim1, 0)
@@ -179,15 +179,15 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return ops.slice(input, at, first, first + length)
 
 
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, dims: Any, *more: int) -> Tensor:
     """Repeats the tensor along its axes. Missing counts are 1."""
-    counts = ints(dims)
-    return repeat(input, *((1,) * (input.ndim - len(counts)) + counts))
+    counts = ints((dims, *more))
+    return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
-def repeat(input: Tensor, *repeats: Any) -> Tensor:
+def repeat(input: Tensor, repeats: Any, *more: int) -> Tensor:
     """Copies the tensor these numbers of times along its axes and new leading axes."""
-    counts = ints(repeats)
+    counts = ints((repeats, *more))
     if len(counts) < input.ndim:
         raise RuntimeError(f"repeat: got {len(counts)} counts for {input.ndim} axes")
     shape = (1,) * (len(counts) - input.ndim) + tuple(input.shape)
@@ -230,9 +230,10 @@ def _indices(places: Sequence[int], like: Tensor) -> Tensor:
     return tensor(list(places), dtype=int32, device=like.device)
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, dims: Any, *more: int) -> Tensor:
     """Reverses axes, as a copy."""
-    axes = dims_of("flip", input, ints(dims)) if ints(dims) else ()
+    given = ints((dims, *more))
+    axes = dims_of("flip", input, given) if given else ()
     return _flipped(input, axes) if axes else input.clone()
 
 
@@ -403,5 +404,22 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Refuses: write torch.stack of slices; overlapping views are not supported."""
-    raise UnsupportedError("unfold: overlapping views are not supported; write torch.stack([x.narrow(dim, i, size) for i in range(0, n - size + 1, step)], dim)")
+    """Returns windows of ``size`` elements of an axis, one every ``step`` elements. The elements of a window are the last axis of the result. It is a
+    view if no two windows overlap, and otherwise a copy.
+    """
+    from .._create import tensor
+    from ._index import index_select
+
+    at = place("unfold", dimension, input.ndim)
+    n = input.shape[at] if input.ndim else 1
+    if not 0 <= size <= n or step < 1:
+        raise RuntimeError(f"unfold: size {size} and step {step} do not fit an axis of {n} elements; expected a size up to {n} and a step of at least 1")
+    if not input.ndim:
+        return narrow(ops.reshape(input, (1,)), 0, 0, size)
+    count = (n - size) // step + 1
+    if step >= size and count * step <= n:
+        parts = narrow(unflatten(narrow(input, at, 0, count * step), at, (count, step)), at + 1, 0, size)
+    else:
+        places = tensor([start * step + i for start in range(count) for i in range(size)], int32, input.device)
+        parts = unflatten(index_select(input, at, places), at, (count, size))
+    return movedim(parts, at + 1, -1)

@@ -6,9 +6,10 @@ from typing import Any, Callable, ClassVar
 
 from .._netcl import Generator, Tensor
 from . import _attributes, _index, _join, _linear, _mutate, _pointwise, _random, _reduce, _shape
+from ._refused_methods import RefusedMethods
 
 
-class TorchMethods:
+class TorchMethods(RefusedMethods):
     """Functions of this package as methods: their first argument is the tensor."""
 
     abs = _pointwise.abs
@@ -265,6 +266,7 @@ class TorchMethods:
     bfloat16 = _attributes.bfloat16_of
     half = _attributes.half_of
     float = _attributes.float_of
+    long = _attributes.long_of
     type = _attributes.type_
     type_as = _attributes.type_as
     to = _attributes.to
@@ -401,37 +403,6 @@ class TorchMethods:
     trunc_: ClassVar[Callable[..., Any]]
     unsqueeze_: ClassVar[Callable[..., Any]]
     xlogy_: ClassVar[Callable[..., Any]]
-    # These say what to write instead.
-    apply_: ClassVar[Callable[..., Any]]
-    as_strided: ClassVar[Callable[..., Any]]
-    byte: ClassVar[Callable[..., Any]]
-    char: ClassVar[Callable[..., Any]]
-    cholesky: ClassVar[Callable[..., Any]]
-    cuda: ClassVar[Callable[..., Any]]
-    data_ptr: ClassVar[Callable[..., Any]]
-    det: ClassVar[Callable[..., Any]]
-    digamma: ClassVar[Callable[..., Any]]
-    double: ClassVar[Callable[..., Any]]
-    erfinv: ClassVar[Callable[..., Any]]
-    inverse: ClassVar[Callable[..., Any]]
-    istft: ClassVar[Callable[..., Any]]
-    logdet: ClassVar[Callable[..., Any]]
-    long: ClassVar[Callable[..., Any]]
-    map_: ClassVar[Callable[..., Any]]
-    masked_scatter: ClassVar[Callable[..., Any]]
-    pinverse: ClassVar[Callable[..., Any]]
-    qr: ClassVar[Callable[..., Any]]
-    register_post_accumulate_grad_hook: ClassVar[Callable[..., Any]]
-    resize_: ClassVar[Callable[..., Any]]
-    set_: ClassVar[Callable[..., Any]]
-    share_memory_: ClassVar[Callable[..., Any]]
-    short: ClassVar[Callable[..., Any]]
-    slogdet: ClassVar[Callable[..., Any]]
-    stft: ClassVar[Callable[..., Any]]
-    storage: ClassVar[Callable[..., Any]]
-    svd: ClassVar[Callable[..., Any]]
-    to_sparse: ClassVar[Callable[..., Any]]
-    untyped_storage: ClassVar[Callable[..., Any]]
 
 
 _restart: Callable[..., Any] = Generator.manual_seed
@@ -454,7 +425,7 @@ def attach() -> None:
         setattr(Tensor, name, _attributes.refused(name, instead))
     properties = {
         "size": _attributes.size, "mH": lambda self: self.mT, "H": lambda self: _shape.t(self), "nbytes": lambda self: self.numel() * self.itemsize,
-        "is_cuda": lambda self: False, "is_sparse": lambda self: False, "is_quantized": lambda self: False, "real": lambda self: self,
+        "is_cuda": lambda self: False, "is_sparse": lambda self: False, "is_quantized": lambda self: False, "is_cpu": lambda self: True, "grad_fn": _attributes.grad_fn, "real": lambda self: self,
     }  # fmt: skip
     for name, value in properties.items():
         setattr(Tensor, name, property(value))
@@ -462,7 +433,7 @@ def attach() -> None:
     plain = {
         "ndimension": lambda self: self.ndim, "nelement": lambda self: self.numel(), "element_size": lambda self: self.itemsize,
         "is_complex": lambda self: False, "is_pinned": lambda self: False, "is_shared": lambda self: False, "is_inference": lambda self: False,
-        "resolve_conj": lambda self: self, "resolve_neg": lambda self: self, "conj": lambda self: self, "numel": lambda self: int(self.size),
+        "resolve_conj": lambda self: self, "resolve_neg": lambda self: self, "conj": lambda self: self, "to_dense": lambda self: self, "numel": lambda self: int(self.size),
     }  # fmt: skip
     for name, value in plain.items():
         setattr(Tensor, name, value)

@@ -10,11 +10,7 @@ from .._netcl import Generator
 
 def permutation(n: int, generator: Generator) -> List[int]:
     """Returns the numbers below ``n`` in an order drawn from a generator (Fisher and Yates)."""
-    order = list(range(n))
-    for i in range(n - 1, 0, -1):
-        j = generator.draw_seed() % (i + 1)
-        order[i], order[j] = order[j], order[i]
-    return order
+    return generator.permutation(n)
 
 
 def default(generator: Optional[Generator]) -> Generator:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional
 
-from .. import ops
+from .. import _torch, ops
 from .._create import default_generator
 from .._methods import place
 from .._netcl import Tensor
 from .._netcl import full as _full
+from .._torch import sigmoid, tanh
 from ..errors import ShapeError
 from ..functions import where
 from ._common import in_place
@@ -21,19 +22,9 @@ def _made(name: str, x: Tensor, inplace: bool, compute: Callable[[Tensor], Tenso
     return in_place(name, x, compute) if inplace else compute(x)
 
 
-def sigmoid(input: Tensor) -> Tensor:
-    """Computes ``1 / (1 + e^-x)``."""
-    return ops.sigmoid(input)
-
-
-def tanh(input: Tensor) -> Tensor:
-    """Computes the hyperbolic tangent."""
-    return ops.tanh(input)
-
-
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """Computes ``max(x, 0)``, also of integers."""
-    return _made("relu", input, inplace, ops.relu if input.dtype.is_floating_point else lambda x: where(x < 0, 0, x))
+    return _made("relu", input, inplace, _torch.relu)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -170,47 +161,33 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
         raise ValueError(f"rrelu: lower {lower} is greater than upper {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slope = _drawn("rrelu", input, lower, upper)
+    slope = _drawn(input, lower, upper)
     return _made("rrelu", input, inplace, lambda x: where(x > 0, x, x * slope))
 
 
-def _drawn(name: str, like: Tensor, low: float, high: float) -> Tensor:
-    from ._common import can_read, refuse
-
-    if not can_read():
-        raise refuse(f"{name} in a captured step", "its random numbers would be the same in every replay; call it outside of nc.compile")
+def _drawn(like: Tensor, low: float, high: float) -> Tensor:
     return default_generator.uniform(tuple(like.shape), low, high, like.dtype, like.device)
-
-
-def _along(name: str, x: Tensor, dim: Optional[int], dtype: Any) -> Tuple[Tensor, int]:
-    if dim is None:
-        raise TypeError(f"{name}: dim is missing; write F.{name}(x, dim=-1) for the last axis")
-    place(name, dim, x.ndim)
-    return (x if dtype is None else x._to(None, dtype)), dim
 
 
 def softmax(input: Tensor, dim: Optional[int] = None, _stacklevel: int = 3, dtype: Any = None, *, axis: Optional[int] = None) -> Tensor:
     """Computes ``exp(x) / sum(exp(x))`` over an axis, which must be given."""
-    x, dim = _along("softmax", input, axis if dim is None else dim, dtype)
-    return x * 0.0 + 1.0 if x.ndim == 0 else ops.softmax(x, dim)
+    return _torch.softmax(input, dim, dtype, axis=axis)
 
 
 def log_softmax(input: Tensor, dim: Optional[int] = None, _stacklevel: int = 3, dtype: Any = None, *, axis: Optional[int] = None) -> Tensor:
     """Computes ``x - log(sum(exp(x)))`` over an axis, which must be given."""
-    x, dim = _along("log_softmax", input, axis if dim is None else dim, dtype)
-    return x * 0.0 if x.ndim == 0 else ops.log_softmax(x, dim)
+    return _torch.log_softmax(input, dim, dtype, axis=axis)
 
 
 def softmin(input: Tensor, dim: Optional[int] = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """Computes the softmax of ``-x``."""
-    _along("softmin", input, dim, None)
-    return softmax(-input, dim, dtype=dtype)
+    """Computes the softmax of ``-x`` over an axis, which must be given."""
+    return _torch.softmax(-input, dim, dtype)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """Draws from a relaxed categorical distribution (Jang et al. 2017). With ``hard``, values are one-hot and gradients those of the soft ones."""
     axis = place("gumbel_softmax", dim, logits.ndim)
-    drawn = _drawn("gumbel_softmax", logits.float(), 2.0**-25, 1.0)
+    drawn = _drawn(logits.float(), 2.0**-25, 1.0)
     noise = -ops.log(-ops.log(ops.clamp(drawn, 2.0**-25, 1 - 2.0**-24)))
     soft = ops.softmax((logits + noise._to(None, logits.dtype)) / tau, axis)
     if not hard:

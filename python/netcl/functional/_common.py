@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
-from .._inplace import is_traced
+from .._inplace import overwrite
 from .._netcl import Tensor
 from .._state import state
-from ..autograd import no_grad
 from ..errors import DTypeError, ShapeError, UnsupportedError
 
 Sizes = Union[int, Sequence[int]]
@@ -50,14 +49,8 @@ def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
 
 def in_place(name: str, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
     """Writes ``compute(x)`` to the memory of x and returns x. A write whose gradient would be wrong is refused."""
-    if state.capturing and not getattr(state.capturing[-1], "allows_writes", True):
-        raise refuse(f"{name}: inplace=True in a graph of operations", "set inplace=False")
-    if is_traced(f"{name}: inplace=True", x, x._is_shared):
-        x._become(compute(x)._to(None, x.dtype))
-    else:
-        with no_grad():
-            x._put(..., compute(x)._to(None, x.dtype))
-    return x
+    written: Tensor = overwrite(f"{name}: inplace=True", x, compute)
+    return written
 
 
 def need_floats(name: str, x: Tensor) -> None:

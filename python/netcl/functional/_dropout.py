@@ -45,6 +45,11 @@ def _axes(name: str, input: Tensor, axes: "tuple[int, ...]") -> None:
         raise ShapeError(f"{name}: the input has shape {tuple(input.shape)}, expected {' or '.join(map(str, axes))} axes")
 
 
+def _at_least(name: str, input: Tensor, least: int) -> None:
+    if input.ndim < least:
+        raise ShapeError(f"{name}: the input has shape {tuple(input.shape)}, expected at least {least} axes")
+
+
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Drops whole channels of (N, C, T) or (C, T), if ``training``."""
     _axes("dropout1d", input, (2, 3))
@@ -52,14 +57,14 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Drops whole channels of (N, C, H, W), if ``training``. An input with three axes is (N, C, L)."""
-    _axes("dropout2d", input, (3, 4))
+    """Drops whole channels of (N, C, H, W), if ``training``. An input with another number of axes is (N, C, ..)."""
+    _at_least("dropout2d", input, 2)
     return _channels("dropout2d", input, p, training, inplace, True)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Drops whole channels of (N, C, D, H, W) or (C, D, H, W), if ``training``."""
-    _axes("dropout3d", input, (4, 5))
+    """Drops whole channels of (N, C, D, H, W), if ``training``. An input with another number of axes is (C, ..)."""
+    _at_least("dropout3d", input, 1)
     return _channels("dropout3d", input, p, training, inplace, input.ndim == 5)
 
 

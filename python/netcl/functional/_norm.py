@@ -9,6 +9,7 @@ from .. import ops
 from .._create import ones, zeros
 from .._host import from_lists
 from .._netcl import Tensor
+from .._torch import cosine_similarity, vector_norm
 from ..autograd import no_grad
 from ..errors import ShapeError
 from ..functions import where
@@ -112,7 +113,7 @@ def instance_norm(
         raise ValueError(f"instance_norm: expected more than 1 element per channel when training, got shape {tuple(input.shape)}")
     if running_mean is None and running_var is None:
         return ops.instance_norm(input, _weight(weight, n, 1, input), _weight(bias, n, 0, input), eps)
-    means, variances = (None if r is None else ops.expand(r.detach().unsqueeze(0), (images, n)).reshape(images * n) for r in (running_mean, running_var))
+    means, variances = (None if r is None else ops.expand(r.detach().unsqueeze(0), (images, n)).reshape(images * n).clone() for r in (running_mean, running_var))
     made = batch_norm(input.reshape(1, images * n, *input.shape[2:]), means, variances, None, None, True, momentum, eps).reshape(input.shape)
     with no_grad():
         for running, new in ((running_mean, means), (running_var, variances)):
@@ -133,26 +134,6 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     return input / (means * alpha + k) ** beta
 
 
-def vector_norm(x: Tensor, p: float, axes: Axes, keepdim: bool) -> Tensor:
-    """Computes the p-norm over axes. Its gradient is 0 where the norm is 0."""
-    dims = () if axes is None else _pair(axes)
-    if p == 0:
-        return (x != 0)._to(None, x.dtype).sum(dims, keepdim)
-    if math.isinf(p):
-        return ops.abs(x).amax(dims, keepdim) if p > 0 else ops.abs(x).amin(dims, keepdim)
-    if p == 1:
-        return ops.abs(x).sum(dims, keepdim)
-    if p == 2:
-        total = ops.square(x).sum(dims, keepdim)
-    else:
-        is_zero = x == 0
-        powers = ops.pow_scalar(where(is_zero, 1.0, ops.abs(x)), p)
-        total = where(is_zero, 0.0, powers).sum(dims, keepdim)
-    none = total == 0
-    roots = ops.sqrt(where(none, 1.0, total)) if p == 2 else ops.pow_scalar(where(none, 1.0, total), 1.0 / p)
-    return where(none, 0.0, roots)
-
-
 def at_least(x: Tensor, least: float) -> Tensor:
     """Computes ``max(x, least)``, with the gradient of x where both are equal."""
     return where(x < least, least, x)
@@ -162,14 +143,6 @@ def normalize(input: Tensor, p: float = 2.0, dim: Axes = 1, eps: float = 1e-12, 
     """Divides by the p-norm over an axis, which counts as at least ``eps``."""
     made = input / at_least(vector_norm(input, p, dim, True), eps)
     return made if out is None else out.copy_(made)
-
-
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Computes the cosine of the angle between vectors along an axis. Norms count as at least ``eps``."""
-    sizes = tuple((x1 + x2).shape)
-    a, b = (x if tuple(x.shape) == sizes else ops.expand(x, sizes) for x in (x1, x2))
-    a, b = (x / at_least(vector_norm(x, 2, dim, True), eps) for x in (a, b))
-    return (a * b).sum(dim)
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Dict
 
 REFUSED: Dict[str, str] = {
-    "LBFGS": "write Adam, or derive a class from Optimizer whose step calls the closure",
     "Adafactor": "write AdamW, or Lion, which keeps half of AdamW's state",
     "Muon": "write AdamW",
     "SparseAdam": "write Adam; gradients are dense",

@@ -15,6 +15,9 @@ from ._rates import (
 )
 from ._sequences import ChainedScheduler, ReduceLROnPlateau, SequentialLR
 
+_LRScheduler = LRScheduler
+"""Older name."""
+
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR", "LRScheduler", "LambdaLR",
     "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR",

@@ -78,4 +78,35 @@ class _Cuda(ModuleType):
 
 cuda: Any = _Cuda("netcl.torch_compat.cuda")
 
-__all__ = ["cuda", "device", "get_default_device"]
+
+class _Accelerator(ModuleType):
+    """``torch.accelerator`` of a machine without PyTorch's accelerators. Programs then use the device ``"cpu"``, netcl's default device."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """Returns False."""
+        return False
+
+    @staticmethod
+    def device_count() -> int:
+        """Returns 0."""
+        return 0
+
+    @staticmethod
+    def current_accelerator(check_available: bool = False) -> None:
+        """Returns None."""
+
+    @staticmethod
+    def synchronize(device: Any = None) -> None:
+        """Waits for the default device."""
+        default_device().synchronize()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"torch.accelerator.{name} is not available; write netcl.default_device(), which has memory(), synchronize() and stream()")
+
+
+accelerator: Any = _Accelerator("netcl.torch_compat.accelerator")
+
+__all__ = ["accelerator", "cuda", "device", "get_default_device"]

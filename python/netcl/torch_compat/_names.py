@@ -8,14 +8,16 @@ from typing import Any, Callable, Dict, List
 
 import netcl
 
-from .. import amp, autograd, data, distributed, func, functional, optim, utils
+from .. import amp, autograd, data, distributed, distributions, func, functional, optim, utils
 from .._dtype import DType, float16, float32, int32
 from .._netcl import Generator, Tensor
 from .._torch import linalg
 from .._torch._attributes import known_device
 from .._torch.refused import REFUSED
 from ..errors import OutOfMemoryError, UnsupportedError
-from ._device import cuda, device
+from ._device import accelerator, cuda, device
+from ._parallel import GROUPS, PARALLEL, DataParallel
+from ._typed import TYPES
 
 CREATING = ("tensor", "as_tensor", "asarray", "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "eye", "rand", "randn", "randint", "randperm", "normal",
             "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "scalar_tensor", "tril_indices", "triu_indices")  # fmt: skip
@@ -65,6 +67,11 @@ def _generator(device: Any = None) -> Generator:
     return Generator()
 
 
+def _variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    """Returns the tensor, which requires a gradient if asked."""
+    return data.detach().requires_grad_() if requires_grad else data
+
+
 class _Module(ModuleType):
     """A module below ``torch`` that takes its names from modules of netcl."""
 
@@ -102,13 +109,18 @@ class _Backends(ModuleType):
 
 
 _nn_utils = _Module("nn.utils", getattr(netcl.nn, "utils", None), utils)
+_nn_parallel = _Module("nn.parallel", **PARALLEL)
+_backends = _Backends("netcl.torch_compat.backends")
 MODULES: Dict[str, Any] = {
-    "nn": _Module("nn", netcl.nn, functional=functional, utils=_nn_utils),
+    "nn": _Module("nn", netcl.nn, functional=functional, utils=_nn_utils, parallel=_nn_parallel, DataParallel=DataParallel),
+    "nn.parallel": _nn_parallel,
     "nn.functional": functional,
     "nn.utils": _nn_utils,
     "optim": optim,
     "optim.lr_scheduler": optim.lr_scheduler,
-    "autograd": autograd,
+    "autograd": _Module("autograd", autograd, Variable=_variable),
+    "accelerator": accelerator,
+    "distributions": distributions,
     "func": func,
     "linalg": linalg,
     "amp": amp,
@@ -116,14 +128,17 @@ MODULES: Dict[str, Any] = {
     "utils": _Module("utils", utils, data=data, checkpoint=utils.checkpoint),
     "utils.data": data,
     "utils.checkpoint": utils.checkpoint,
-    "distributed": distributed,
-    "backends": _Backends("netcl.torch_compat.backends"),
+    "distributed": _Module("distributed", distributed, **GROUPS),
+    "backends": _backends,
+    "backends.cudnn": _backends.cudnn,
+    "cuda.amp": amp,
 }
 """Modules below ``torch``."""
 if hasattr(netcl.nn, "init"):
     MODULES["nn.init"] = netcl.nn.init
 
 OWN: Dict[str, Any] = {
+    **TYPES,
     "long": int32, "int64": int32, "float": float32, "half": float16, "int": int32, "dtype": DType, "Size": tuple, "Tensor": Tensor, "Generator": _generator, "device": device, "compile": _compiled,
     "save": _saved, "load": _loaded, "strided": "strided", "preserve_format": "preserve_format", "contiguous_format": "contiguous_format", "autocast": amp.autocast, "vmap": func.vmap,
     "OutOfMemoryError": OutOfMemoryError, "get_default_dtype": lambda: float32, "set_float32_matmul_precision": lambda precision: None, "are_deterministic_algorithms_enabled": lambda: True,

@@ -88,10 +88,14 @@ impl Op<3> for Cat {
                 .list("tensors")
                 .default("axis", 0)
                 .run(|a| cat(&a.list(), a.get("axis")?)),
-            Call::new("stack", "Stacks tensors of one shape along a new axis, which is inserted before `axis`.")
+            Call::new("stack", "Stacks tensors of one shape along a new axis, inserted before `axis`; a negative one counts from after the last.")
                 .list("tensors")
                 .default("axis", 0)
-                .run(|a| stack(&a.list(), a.get("axis")?)),
+                .run(|a| {
+                    let (tensors, axis) = (a.list(), a.get("axis")?);
+                    let first = tensors.first().ok_or_else(|| Error::shape("stack: got 0 tensors, expected at least 1"))?;
+                    stack(&tensors, first.shape().new_axis("stack", axis)?)
+                }),
             take("split", "Views of these lengths along an axis, in order; they must add up to its size.")
                 .required("lengths", AttributeKind::Ints)
                 .default("axis", 0)

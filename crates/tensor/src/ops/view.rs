@@ -58,9 +58,8 @@ impl Op<1> for Reshape {
                 .inputs(&["x"])
                 .run(|a| a.inputs::<1>()?[0].contiguous()),
             axis("unsqueeze", "Inserts an axis of size 1 before `axis`; a negative one counts from after the last.").run(|a| {
-                let ([x], axis) = (a.inputs()?, a.get::<isize>("axis")?);
-                let behind = axis + x.shape().rank().cast_signed() + 1;
-                x.unsqueeze(if axis < 0 { behind } else { axis }.try_into().unwrap_or(usize::MAX))
+                let [x] = a.inputs()?;
+                x.unsqueeze(x.shape().new_axis("unsqueeze", a.get("axis")?)?)
             }),
             axis("squeeze", "Removes an axis of size 1; a negative one counts from the end.")
                 .run(|a| a.inputs::<1>()?[0].squeeze(a.get("axis")?)),

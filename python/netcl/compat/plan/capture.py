@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from ... import nn
 from ..._netcl import Tensor, start_observing, stop_observing
 from ..._state import state
-from ...errors import FormatError
+from ...errors import FormatError, UnsupportedError
 from .graphs import Graph, GraphExecutor, TensorRef
 
 
@@ -28,6 +28,12 @@ class _Block:
         self.graph = Graph()
         self.optimizers: List[Any] = []
         self._modules: List[nn.Module] = []
+
+    def take_draw(self, form: Any, draw: Callable[[], Tensor]) -> Tensor:
+        """Draws random numbers, which are constants of the graph. Dropout is refused, because its mask would be the same in every run."""
+        if form[0] == "dropout":
+            raise UnsupportedError("graph: the mask of dropout would be the same in every run; call the model in evaluation")
+        return draw()
 
     def note_module(self, module: nn.Module) -> None:
         """Notes a module that is called within the block. Its tensors are weights of the graph."""

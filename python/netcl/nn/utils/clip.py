@@ -8,8 +8,8 @@ from typing import Iterable, List, Optional, Union
 from ... import ops
 from ..._netcl import Tensor
 from ..._netcl import full as _full
+from ..._torch import vector_norm
 from ...autograd import no_grad
-from ...functional._norm import vector_norm
 
 Tensors = Union[Tensor, Iterable[Tensor]]
 
