@@ -248,8 +248,12 @@ impl Observer for Progress<'_> {
             if info.from_step > 0 { format!(", from step {}", info.from_step) } else { String::new() };
         let padding = info.known.filter(|known| *known < info.vocab);
         let padding = padding.map_or(String::new(), |known| format!(" ({known} of the tokenizer, padded)"));
+        let trained = match info.trained < info.parameters {
+            true => format!(", {} of them trained", info.trained),
+            false => String::new(),
+        };
         out::note(&format!(
-            "{} parameters, vocabulary {}{padding}, {} training and {} validation tokens\ndevice {}, {:.0} GFLOP/s in a matrix product\nrun folder {}{again}",
+            "{} parameters{trained}, vocabulary {}{padding}, {} training and {} validation tokens\ndevice {}, {:.0} GFLOP/s in a matrix product\nrun folder {}{again}",
             info.parameters,
             info.vocab,
             info.tokens[0],

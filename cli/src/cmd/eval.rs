@@ -10,7 +10,7 @@ use crate::table::Table;
 use netcl::device::counted;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
-use netcl::model::decoder::{Decoder, DecoderConfig, broken_weights, model_folder};
+use netcl::model::decoder::{Decoder, DecoderConfig, adapter_base, broken_weights, model_folder};
 use netcl::model::folder::model_from_dir;
 use netcl::model::model::Model;
 use netcl::model::tokenizer::Tokenizer;
@@ -126,8 +126,12 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return Err(Error::format(format!("--context {wanted} exceeds the model's context of {own}")));
     }
     let devices = context.open_devices_with(&args.device, precision)?;
+    // The matrices of a GGUF file under adapters stay quantized.
+    let blocks = adapter_base(&args.model)?.is_some_and(|(base, _)| base.is_file());
     let (model, tokenizer, dir) = match devices.as_slice() {
-        [device] if args.division.layers.is_none() => model_from_dir(device, &args.model, args.dtype)?,
+        [device] if args.division.layers.is_none() && !blocks => {
+            model_from_dir(device, &args.model, args.dtype)?
+        }
         devices => {
             let window = trained.as_ref().map_or(own.min(CONTEXT), |config| config.context);
             on_several(args, devices, args.context.unwrap_or(window).min(own), context)?

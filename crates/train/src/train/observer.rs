@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 /// Facts about a run at its start.
 #[derive(Clone, Debug)]
 pub struct RunInfo {
-    /// Number of trained parameters.
+    /// Number of parameters, also frozen ones.
     pub parameters: usize,
+    /// Number of trained parameters; in a pipeline, of all parameters.
+    pub trained: usize,
     /// Vocabulary of the model.
     pub vocab: usize,
     /// Vocabulary of the tokenizer, if there is one; ids beyond are padding.

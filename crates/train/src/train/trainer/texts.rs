@@ -100,6 +100,10 @@ impl Texts {
         let parallel = training.ranks.parallel.as_ref();
         RunInfo {
             parameters: self.parameters(&training.ranks),
+            trained: match training.ranks.is_piped() {
+                true => self.parameters(&training.ranks),
+                false => self.model.params().trained().iter().map(Tensor::count).sum(),
+            },
             vocab: self.model.config().vocab,
             known: self.tokenizer.as_ref().map(Tokenizer::vocab_size),
             tokens: self.tokens,
