@@ -321,18 +321,22 @@ impl MapAdapter {
 
     /// Creates its parameters.
     pub(super) fn make(&self, params: &mut Params) -> Result<LowRankMap> {
-        let mut make = |shape: &ParamShape| params.make(&shape.name, shape.dims.as_slice(), shape.init);
-        let (a, mut column) = (make(&self.a)?, 0);
-        let mut parts = Vec::with_capacity(self.parts.len());
-        for (rows, b) in &self.parts {
-            let b = match b {
-                None => None,
-                Some(shape) => {
-                    column += self.rank;
-                    Some((make(shape)?, column - self.rank..column))
-                }
+        let (a, rank) = (params.make(&self.a.name, self.a.dims.as_slice(), self.a.init)?, self.a.dims[0]);
+        let (device, dtype) = (params.device().clone(), params.dtype());
+        let zeros = |rows: usize, columns: usize| match columns {
+            0 => Ok(None),
+            _ => Tensor::zeros(&device, [rows, columns], dtype).map(Some),
+        };
+        let (mut parts, mut column) = (Vec::with_capacity(self.parts.len()), 0);
+        for (rows, shape) in &self.parts {
+            let Some(shape) = shape else {
+                parts.push(LowRankRows { b: None, zeros: [zeros(rows.len(), rank)?, None] });
+                continue;
             };
-            parts.push(LowRankPart { rows: rows.clone(), b });
+            let after = rank.saturating_sub(column + self.rank);
+            let b = Some(params.make(&shape.name, shape.dims.as_slice(), shape.init)?);
+            parts.push(LowRankRows { b, zeros: [zeros(rows.len(), column)?, zeros(rows.len(), after)?] });
+            column += self.rank;
         }
         Ok(LowRankMap { a, parts, factor: self.factor })
     }
@@ -343,16 +347,17 @@ impl MapAdapter {
 pub(super) struct LowRankMap {
     /// (k r, in).
     a: Tensor,
-    parts: Vec<LowRankPart>,
+    parts: Vec<LowRankRows>,
     factor: f32,
 }
 
-/// A part of the map's outputs.
+/// Rows of the matrix (out, k r) that multiplies `x Aᵀ`. Each part of a map has its own columns, and the others are zero.
 #[derive(Clone)]
-struct LowRankPart {
-    rows: Range<usize>,
-    /// B (rows, r), and the columns of `x Aᵀ` that belong to it.
-    b: Option<(Tensor, Range<usize>)>,
+struct LowRankRows {
+    /// B (rows, r), if the part is adapted.
+    b: Option<Tensor>,
+    /// The columns before and after those of B.
+    zeros: [Option<Tensor>; 2],
 }
 
 impl LowRankMap {
@@ -363,21 +368,25 @@ impl LowRankMap {
         if self.factor != 1.0 {
             small = small.mul_scalar(self.factor)?;
         }
-        if let [LowRankPart { b: Some((b, _)), .. }] = &self.parts[..] {
-            return linear_residual(y, &small, &b.transpose(0, 1)?);
-        }
-        let part = |part: &LowRankPart| {
-            let y = y.slice(-1, part.rows.clone())?;
-            match &part.b {
-                None => Ok(y),
-                Some((b, columns)) => {
-                    let small = small.slice(-1, columns.clone())?;
-                    linear_residual(&y, &small, &b.transpose(0, 1)?)
-                }
-            }
+        linear_residual(y, &small, &self.b()?.transpose(0, 1)?)
+    }
+
+    /// Returns the matrix (out, k r). It is small, so that copying its parts takes less time than adding each part to its columns of y.
+    fn b(&self) -> Result<Tensor> {
+        let rows = |part: &LowRankRows| {
+            let [before, after] = &part.zeros;
+            joined(&before.iter().chain(&part.b).chain(after).collect::<Vec<_>>(), 1)
         };
-        let parts = self.parts.iter().map(part).collect::<Result<Vec<_>>>()?;
-        cat(&parts.iter().collect::<Vec<_>>(), -1)
+        let parts = self.parts.iter().map(rows).collect::<Result<Vec<_>>>()?;
+        joined(&parts.iter().collect::<Vec<_>>(), 0)
+    }
+}
+
+/// Concatenates tensors; a single one is not copied.
+fn joined(parts: &[&Tensor], axis: isize) -> Result<Tensor> {
+    match parts {
+        [one] => Ok((*one).clone()),
+        parts => cat(parts, axis),
     }
 }
 
