@@ -7,7 +7,6 @@
 //! failure in one does not reach another.
 
 use super::discover::OpenClDevice;
-use super::objects::{ClProgram, Shared};
 use super::result::{check, need};
 use super::sys::{Ptr, Table};
 use crate::Result;
@@ -75,24 +74,25 @@ impl Context {
         Ok(Self { table, device: id, ptr, programs })
     }
 
-    /// Returns the program of a source and options: from this context, or the result of `build`. Errors are not kept.
-    pub fn program(
+    /// Returns an owner of the program of a source and options: that of `build`, which also returns the program, or that of `found` for a program
+    /// of this context. Errors are not kept.
+    pub fn program<T>(
         &self,
-        shared: &Arc<Shared>,
         (source, options): (&str, &str),
-        build: impl FnOnce() -> Result<ClProgram>,
-    ) -> Result<ClProgram> {
+        build: impl FnOnce() -> Result<(Ptr, T)>,
+        found: impl FnOnce(Ptr) -> T,
+    ) -> Result<T> {
         let (Some(programs), Some(retain)) = (&self.programs, self.table.clRetainProgram) else {
-            return build();
+            return build().map(|(_, owner)| owner);
         };
         let slot = Arc::clone(lock(programs).entry(key(source, options)).or_insert_with(Slot::empty));
         let mut kept = lock(&slot.0);
-        let program = if kept.is_null() { Some(build()?) } else { None };
-        let ptr = program.as_ref().map_or(*kept, |program| program.0.ptr);
-        // SAFETY: a live program. The context has one reference to it, and each handle has another.
+        let (ptr, built) =
+            if kept.is_null() { build().map(|(ptr, owner)| (ptr, Some(owner)))? } else { (*kept, None) };
+        // SAFETY: a live program. The context has one reference to it, and each owner has another.
         check("clRetainProgram", || format!("options {options}"), unsafe { retain(ptr) })?;
         *kept = ptr;
-        Ok(program.unwrap_or_else(|| ClProgram::new(shared, ptr)))
+        Ok(built.unwrap_or_else(|| found(ptr)))
     }
 }
 
@@ -126,6 +126,7 @@ fn key(source: &str, options: &str) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use crate::driver::Driver;
+    use crate::opencl::objects::ClProgram;
     use crate::opencl::{OpenClDriver, devices};
     use crate::{Capabilities, Settings};
 
@@ -144,7 +145,7 @@ mod tests {
         let Some([one, two]) = drivers() else { return };
         let program = |driver: &OpenClDriver, options: &str| {
             let program = driver.build(SOURCE, options).unwrap();
-            program.get::<super::ClProgram>().unwrap().0.ptr as usize
+            program.get::<ClProgram>().unwrap().0.ptr as usize
         };
         let first = program(&one, "-DN=7");
         assert_eq!(program(&two, "-DN=7"), first);

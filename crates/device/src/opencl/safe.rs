@@ -406,8 +406,9 @@ impl Driver for OpenClDriver {
     }
 
     fn build(&self, source: &str, options: &str) -> Result<Program> {
-        let build = || self.build_anew(source, options);
-        self.shared.context.program(&self.shared, (source, options), build).map(Program::new)
+        let build = || self.build_anew(source, options).map(|program| (program.0.ptr, program));
+        let found = |ptr| ClProgram::new(&self.shared, ptr);
+        self.shared.context.program((source, options), build, found).map(Program::new)
     }
 
     fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program> {
