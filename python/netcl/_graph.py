@@ -101,7 +101,7 @@ class Graph:
     def refuse_read(self, x: Tensor) -> None:
         """Raises an error if ``x`` is an input or has random numbers: the value that the host reads during the capture would stay in all replays."""
         if x._buffer()[0] in {place._buffer()[0] for place in (*self.inputs, *self.draws.memories())}:
-            raise UnsupportedError("capture: the step reads an input or a random number on the host, whose value would be the same in every replay; compute with tensors, or pass the number as an argument")
+            raise UnsupportedError("capture: the step reads an input or a random number on the host, which would stay the same in every replay; use tensor operations or an argument")
 
     def take_draw(self, form: Any, draw: Callable[[], Tensor]) -> Tensor:
         """Returns the memory of random numbers, during the capture."""
