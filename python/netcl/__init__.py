@@ -13,7 +13,7 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
-from . import _draws, _einops, _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
+from . import _draws, _einops, _graph, _methods, _torch, amp, autograd, data, distributed, distributions, errors, func, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -75,6 +75,7 @@ def numel(input: Tensor) -> int:
 
 
 _draws.attach()
+_graph.attach()
 _methods.attach()
 _torch.attach()
 _einops.register()

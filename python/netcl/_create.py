@@ -178,8 +178,11 @@ def arange(start: float = 0, stop: Optional[float] = None, step: float = 1, dtyp
         last = start + (count - 1) * step
         fits = -(2**31) <= min(start, last) <= max(start, last) < 2**31 and not stored.name == "uint32"
         values: Any = np.arange(start, stop, step, dtype=np.int32) if fits and abs(step) < 2**31 and -(2**31) <= stop < 2**31 else np.arange(count, dtype=np.int64) * int(step) + int(start)
-    else:
+    elif stored.is_floating_point:
         values = start + np.arange(count, dtype=np.float64) * step
+    else:
+        # Integers of fractions: the start and the step are rounded towards 0 first, as in PyTorch.
+        values = int(start) + np.arange(count, dtype=np.int64) * int(step)
     if stored.name == "uint32":
         return from_numpy(values.astype(np.uint32), None, device) if values.min() >= 0 and values.max() < 2**32 else from_numpy(values, stored, device)
     return _leaf(from_numpy(values, stored, device), requires_grad)

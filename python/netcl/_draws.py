@@ -40,6 +40,10 @@ class Draws:
         found.draw, self._next = draw, self._next + 1
         return found.memory.detach()
 
+    def memories(self) -> "list[Tensor]":
+        """Returns the memory of all random numbers."""
+        return [each.memory for each in self._noted]
+
     def refill(self) -> None:
         """Draws all numbers anew, before a replay."""
         with no_grad():

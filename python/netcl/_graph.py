@@ -11,7 +11,7 @@ from ._guards import Guards
 from ._netcl import Captured, Device, Tensor, uninitialised
 from ._state import state
 from .autograd import is_grad_enabled
-from .errors import FormatError
+from .errors import FormatError, UnsupportedError
 
 
 MAX_GRAPHS_PER_FORM = 8
@@ -97,6 +97,11 @@ class Graph:
     def note_module(self, module: Any) -> None:
         """Records a module that is called during the capture."""
         self.guards.note_module(module)
+
+    def refuse_read(self, x: Tensor) -> None:
+        """Raises an error if ``x`` is an input or has random numbers: the value that the host reads during the capture would stay in all replays."""
+        if x._buffer()[0] in {place._buffer()[0] for place in (*self.inputs, *self.draws.memories())}:
+            raise UnsupportedError("capture: the step reads an input or a random number on the host, which would stay the same in every replay; use tensor operations or an argument")
 
     def take_draw(self, form: Any, draw: Callable[[], Tensor]) -> Tensor:
         """Returns the memory of random numbers, during the capture."""
@@ -204,4 +209,22 @@ def _called(function: Callable[..., Any], count: int, names: Tuple[str, ...], *g
     return function(*given[:count], **dict(zip(names, given[count:])))
 
 
-__all__ = ["Graph", "compile"]
+def _read(name: str) -> Any:
+    plain = getattr(Tensor, name)
+
+    @functools.wraps(plain)
+    def method(self: Tensor) -> Any:
+        if state.capturing and isinstance(state.capturing[-1], Graph):
+            state.capturing[-1].refuse_read(self)
+        return plain(self)
+
+    return method
+
+
+def attach() -> None:
+    """Makes reads of tensors on the host follow captured steps."""
+    for name in ("item", "_bytes"):
+        setattr(Tensor, name, _read(name))
+
+
+__all__ = ["Graph", "attach", "compile"]

@@ -140,7 +140,7 @@ def flat_values(values: Any, out: List[Any]) -> None:
 def _narrowed(values: List[Any]) -> List[Any]:
     """Returns numbers in which those beyond float32 are infinite."""
     limit = 3.4028235677973366e38
-    return [math.copysign(math.inf, v) if abs(v) >= limit else v for v in values]
+    return [math.copysign(math.inf, v) if abs(float(v)) >= limit else v for v in values]
 
 
 def _is_many(values: Any) -> bool:

@@ -156,6 +156,20 @@ def test_reasons_are_logged(caplog):
     assert len(caplog.records) == 5 and "(3,)" in caplog.messages[1] and "(2,)" in caplog.messages[1]
 
 
+READS = {
+    "item": lambda x: x * x[0].item(), "float": lambda x: x * float(x[1]), "list": lambda x: x + nc.tensor(x.tolist()), "array": lambda x: x + nc.tensor(x.numpy()),
+    "view": lambda x: x * x.reshape(2, 2)[1, 1].item(), "random": lambda x: x * nc.rand(1).item(), "condition": lambda x: x if x.sum() > 0 else -x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_of_inputs_and_random_numbers_are_refused(name):
+    with pytest.raises(NotImplementedError, match="capture: the step reads"):
+        nc.compile(READS[name])(nc.ones(4))
+    constant = nc.full((1,), 3.0)
+    assert nc.compile(lambda x: x * constant.item())(nc.ones(2)).tolist() == [3, 3], "a constant may be read"
+
+
 def test_graphs_of_one_form_are_limited():
     scale = 0
     step = nc.compile(lambda x: x * scale)

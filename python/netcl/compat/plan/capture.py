@@ -32,7 +32,7 @@ class _Block:
     def take_draw(self, form: Any, draw: Callable[[], Tensor]) -> Tensor:
         """Draws random numbers, which are constants of the graph. Dropout is refused, because its mask would be the same in every run."""
         if form[0] == "dropout":
-            raise UnsupportedError("graph: the mask of dropout would be the same in every run; call the model in evaluation")
+            raise UnsupportedError("graph: a seed of dropout would be the same in every run; call the model in evaluation")
         return draw()
 
     def note_module(self, module: nn.Module) -> None:
