@@ -99,8 +99,11 @@ fn a_step_is_the_same_however_it_is_divided() {
     // Adam divides a gradient by its size, so rounding errors of gradients near 0 would show.
     let (optimizer, lr) = (OptimizerName::parse("sgd").unwrap(), 0.1);
     let config = TrainConfig { steps: 4, seed: 3, optimizer, lr, min_lr: lr, ..run_of(&golden, dir.path()) };
-    let run = |name: &str, (batch, grad_accum): (usize, u32), graph: GraphMode, ranks: usize| {
-        let config = TrainConfig { batch, grad_accum, graph, ..config.clone() };
+    let run = |name: &str,
+               (batch, grad_accum): (usize, u32),
+               graph: GraphMode,
+               (ranks, pipeline): (usize, usize)| {
+        let config = TrainConfig { batch, grad_accum, graph, pipeline, ..config.clone() };
         let out = dir.path().join(name);
         match ranks {
             1 => alone(&config, &out),
@@ -113,13 +116,14 @@ fn a_step_is_the_same_however_it_is_divided() {
         }
         (series(&out, "loss"), series(&out, "grad_norm"), weights(&out))
     };
-    let whole = run("8x1", (8, 1), GraphMode::Off, 1);
+    let whole = run("8x1", (8, 1), GraphMode::Off, (1, 1));
     for (name, division, graph, ranks) in [
-        ("1x8", (1, 8), GraphMode::Off, 1),
-        ("2x4", (2, 4), GraphMode::Auto, 1),
-        ("8x1 captured", (8, 1), GraphMode::Auto, 1),
-        ("8x1 on 2", (8, 1), GraphMode::Auto, 2),
-        ("4x2 on 3", (4, 2), GraphMode::Auto, 3),
+        ("1x8", (1, 8), GraphMode::Off, (1, 1)),
+        ("2x4", (2, 4), GraphMode::Auto, (1, 1)),
+        ("8x1 captured", (8, 1), GraphMode::Auto, (1, 1)),
+        ("8x1 on 2", (8, 1), GraphMode::Auto, (2, 1)),
+        ("4x2 on 3", (4, 2), GraphMode::Auto, (3, 1)),
+        ("4x2 in 2 stages", (4, 2), GraphMode::Auto, (2, 2)),
     ] {
         let found = run(name, division, graph, ranks);
         near(&found.0, &whole.0, 1e-6, &format!("{name}: loss"));

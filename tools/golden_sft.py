@@ -5,8 +5,8 @@
 
     masks.json   tokenizer, template (a file of the test data, or its text), messages → number of tokens, and position and ids of each run of
                  tokens of an answer. Templates with generation blocks: return_assistant_tokens_mask of apply_chat_template. Others: an answer begins
-                 where the conversation before it ends, and it ends where the conversation up to it ends; `unclear` if one of these is not the
-                 beginning of the whole text.
+                 where the conversation before it ends. It ends where the conversation up to it ends. If one of these is not the beginning of
+                 the whole text, the case is `unclear`.
     run.json     conversations, template, losses and gradient norms of AdamW steps on stories260K. Each step has all conversations; its loss is the
                  sum over the tokens of answers divided by their number.
 """

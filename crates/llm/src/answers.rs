@@ -1,10 +1,10 @@
 //! Tokens of conversations for training, and which of them the model must learn to write.
 //!
-//! The whole conversation is rendered once. The answers in it are the output of `{% generation %}` blocks, as `transformers` defines them. In a
-//! template without such blocks, an answer begins where the conversation before it ends, rendered up to the start of an answer, and it ends where the
-//! conversation up to and including it ends. So its end-of-turn token belongs to it. Both renderings must begin the whole one; a template that
-//! changes earlier messages is refused, except for the text before and after the content of an earlier answer, which is found by a mark after the
-//! content.
+//! The whole conversation is rendered once. The answers in it are the output of `{% generation %}` blocks, as `transformers` defines them.
+//!
+//! In a template without such blocks, an answer begins at the end of the conversation before it, rendered up to the start of an answer. It ends at the
+//! end of the conversation up to and including it, so its end-of-turn token belongs to it. Both renderings must begin the whole one. Some templates
+//! write an earlier answer in another way than the last one. Then a mark after its content shows where it ends. Other templates are refused.
 
 use crate::engine::prompt::{Prompts, chat, holds, mark};
 use crate::template::{Chat, Template, Value, value_of_json};
@@ -114,7 +114,8 @@ impl Rendered<'_> {
     /// Returns the byte ranges of the text that are trained.
     fn spans(&self, prompt: usize, answers: Answers) -> Result<Vec<Range<usize>>> {
         if answers == Answers::Everything {
-            return Ok(vec![0..self.text.len()]);
+            let whole = 0..self.text.len();
+            return Ok(vec![whole]);
         }
         let is_answer = |(_, message): &(usize, &Json)| message["role"] == "assistant";
         let all: Vec<usize> = self.messages.iter().enumerate().filter(is_answer).map(|(i, _)| i).collect();
@@ -143,9 +144,10 @@ impl Rendered<'_> {
         self.of.template.render(&Chat { messages: value(messages)?, answer, ..self.chat.clone() })
     }
 
-    /// Returns the position at which answer `i` begins.
+    /// Returns the position at which message `i` begins; for an answer, that after the text that starts it.
     fn beginning(&self, i: usize) -> Result<usize> {
-        let before = self.before(&self.messages[..i], true)?;
+        let is_answer = self.messages.get(i).is_some_and(|message| message["role"] == "assistant");
+        let before = self.before(&self.messages[..i], is_answer)?;
         match self.text.starts_with(&before) {
             true => Ok(before.len()),
             false => Err(self.unclear(i, "begins")),

@@ -64,7 +64,7 @@ fn flags_go_before_the_file_before_the_preset() {
     );
     // Settings without a default, too.
     let flags = Overlay { log_every: Some(3), kv_heads: Some(2), ..Overlay::default() };
-    let config = resolve("log_every = 9\nkv_heads = 4\nmlp = 64\n", &flags).unwrap();
+    let config = resolve("family = 'llama'\nlog_every = 9\nkv_heads = 4\nmlp = 64\n", &flags).unwrap();
     assert_eq!((config.log_every, config.kv_heads, config.mlp), (Some(3), Some(2), Some(64)));
     let flags = Overlay { preset: Some("char-cpu".into()), ..Overlay::default() };
     assert_eq!(resolve("preset = 'char'", &flags).unwrap(), TrainConfig::preset("char-cpu").unwrap());

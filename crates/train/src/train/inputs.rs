@@ -99,8 +99,8 @@ impl Inputs {
         }
     }
 
-    /// Returns the prompt of samples: for records the tokens before the first trained one, otherwise a line break, or the first token of the data if
-    /// the tokenizer is missing or lacks a token for one.
+    /// Returns the prompt of samples. For records it is the tokens before the first trained one. Otherwise it is a line break, or the first token of the
+    /// data if the tokenizer is missing or lacks a token for one.
     pub(super) fn prompt(&self) -> Result<Vec<u32>> {
         let train = match &self.data {
             InputData::Tokens(splits) => &splits.train,

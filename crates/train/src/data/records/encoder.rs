@@ -75,7 +75,7 @@ impl RecordTokenizer {
             Some((_, text, tokens)) => {
                 if let Some(lacks) = tokens.iter().find(|token| tokenizer.id(token).is_none()) {
                     return Err(Error::format(format!(
-                        "--chat-template {name}: the tokenizer of {} has no token {lacks}; write a template of tokens that it has to a file, and name \
+                        "--chat-template {name}: the tokenizer of {} does not have the token {lacks}; write a template of tokens that it has to a file, and name \
                          it with --chat-template",
                         folder.display()
                     )));

@@ -280,7 +280,7 @@ fn on_threads(
             Err(why) => Err(Refused::Example(why)),
         };
         let tokens = tokens.and_then(|tokens| match tokens.is_empty() {
-            true => Err(Refused::Example("the record has no tokens".into())),
+            true => Err(Refused::Example("the record is empty".into())),
             false => Ok(tokens),
         });
         (record.line, tokens)

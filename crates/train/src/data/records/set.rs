@@ -102,7 +102,7 @@ impl RecordSet {
         self.spans.iter().map(|span| span.len as usize).max().unwrap_or(0)
     }
 
-    /// Returns the last `count` records as a set of their own, and the others.
+    /// Returns the last `count` records as a separate set, and the others.
     pub(super) fn divided(&self, count: usize) -> (Self, Self) {
         let (first, last) = self.spans.split_at(self.len().saturating_sub(count));
         let part = |spans: &[Span]| Self { tokens: self.tokens.clone(), spans: spans.into() };

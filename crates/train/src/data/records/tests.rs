@@ -415,7 +415,8 @@ fn templates_by_name_need_their_tokens() {
     let open = |name: &str| RecordTokenizer::open(model.path(), Some(name), Answers::All);
     let message = open("chatml").unwrap_err().to_string();
     assert!(
-        message.contains("--chat-template chatml") && message.contains("has no token <|im_start|>"),
+        message.contains("--chat-template chatml")
+            && message.contains("does not have the token <|im_start|>"),
         "{message}"
     );
     assert!(open("no such file").unwrap_err().message().contains("--chat-template"));

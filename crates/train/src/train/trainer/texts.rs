@@ -74,7 +74,7 @@ pub(crate) struct TextBatchSource {
 
 impl Texts {
     /// Returns the weight of the sum of a batch's losses. A pass multiplies it by `share`, this rank's share of the rows, and divides it by the number
-    /// of micro-batches; the result is the share of the batch's targets in those of the step.
+    /// of micro-batches. The result is 1 / the targets of the step.
     pub(super) fn weight(&self, batch: &Batch, share: f32) -> f32 {
         let passes = f64::from(self.config.grad_accum) / f64::from(share);
         batch.step_targets.map_or(0.0, |targets| (passes / targets.max(1) as f64) as f32)
