@@ -4,8 +4,8 @@
     python3 tools/golden_lora_train.py [CASE …]     # needs torch, transformers and peft, no GPU
 
     adapter_config.json, adapter_model.safetensors   the adapter before the first step, as save_pretrained writes it
-    trained.safetensors                              ids (STEPS,B,T) int32, losses (STEPS) of the next token, and each tensor of the adapter after the last
-                                                     step under its name; computed in float64 and rounded once to float32
+    trained.safetensors                              ids (STEPS,B,T) int32, losses (STEPS) of the next token, and the adapter's tensors after the last step.
+                                                     They are computed in float64 and rounded once to float32
     model                                            name of the folder of tests/goldens/decoder
 """
 import os

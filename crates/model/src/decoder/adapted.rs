@@ -1,7 +1,8 @@
 //! A decoder whose adapters are trained: creation, files and names.
 
 use super::lister::ParamShape;
-use super::lora::{Lora, attach};
+use super::lora::{Lora, MapAdapter};
+use super::projection::Projection;
 use super::{Decoder, DecoderConfig, files};
 use crate::checkpoint::{TensorToWrite, TensorView};
 use crate::params::Params;
@@ -74,6 +75,18 @@ impl Decoder {
         }
         Ok(())
     }
+}
+
+/// Gives the maps of a layer their adapters.
+fn attach(maps: &mut [&mut Projection], adapters: &[MapAdapter], params: &mut Params) -> Result<()> {
+    for adapter in adapters {
+        let map = maps.iter_mut().find(|map| map.weight.is_called(&adapter.map));
+        let map = map.ok_or_else(|| {
+            Error::internal(format!("decoder: no linear map {} for an adapter", adapter.map))
+        })?;
+        map.low_rank = Some(adapter.make(params)?);
+    }
+    Ok(())
 }
 
 /// Returns the tensors of a file for each parameter.

@@ -207,8 +207,8 @@ impl DecoderConfig {
 }
 
 impl Decoder {
-    /// Loads a model from a folder in the Hugging Face layout (`config.json`, and safetensors in one file or several with an index) or from a run
-    /// folder; for a run that trained adapters, with their base model. Weights are stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32.
+    /// Loads a model from a run folder or a folder in the Hugging Face layout: `config.json`, and safetensors in one file or several with an index. A run
+    /// that trained adapters is loaded with their base model. Weights are stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32.
     ///
     /// # Errors
     /// `Io` or `Format` with the missing or invalid file; nothing is allocated unless the files contain the model.

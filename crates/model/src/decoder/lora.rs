@@ -4,15 +4,12 @@
 //! have the names and shapes of PEFT's files. Matrices that are one parameter here, such as queries, keys and values, share one product with A.
 
 use super::lister::ParamShape;
-use super::projection::Projection;
+use super::low_rank::{LowRankMap, LowRankRows};
 use super::{DecoderConfig, shapes};
 use crate::checkpoint::ADAPTER_CONFIG;
 use crate::params::{Init, Params};
 use glob::Pattern;
 use netcl_device::did_you_mean;
-use netcl_tensor::ops::feed_forward::linear_residual;
-use netcl_tensor::ops::join::cat;
-use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::{Error, Result, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -340,70 +337,6 @@ impl MapAdapter {
         }
         Ok(LowRankMap { a, parts, factor: self.factor })
     }
-}
-
-/// A trained adapter of a linear map.
-#[derive(Clone)]
-pub(super) struct LowRankMap {
-    /// (k r, in).
-    a: Tensor,
-    parts: Vec<LowRankRows>,
-    factor: f32,
-}
-
-/// Rows of the matrix (out, k r) that multiplies `x Aᵀ`. Each part of a map has its own columns, and the others are zero.
-#[derive(Clone)]
-struct LowRankRows {
-    /// B (rows, r), if the part is adapted.
-    b: Option<Tensor>,
-    /// The columns before and after those of B.
-    zeros: [Option<Tensor>; 2],
-}
-
-impl LowRankMap {
-    /// Takes the map's result y `(.., out)` and its input x `(.., in)` → `y + s B A x`.
-    pub(super) fn added(&self, y: &Tensor, x: &Tensor) -> Result<Tensor> {
-        let mut small = linear(x, &self.a.transpose(0, 1)?, None)?;
-        #[allow(clippy::float_cmp)] // a setting, not a result
-        if self.factor != 1.0 {
-            small = small.mul_scalar(self.factor)?;
-        }
-        linear_residual(y, &small, &self.b()?.transpose(0, 1)?)
-    }
-
-    /// Returns the matrix (out, k r). It is small, so that copying its parts takes less time than adding each part to its columns of y.
-    fn b(&self) -> Result<Tensor> {
-        let rows = |part: &LowRankRows| {
-            let [before, after] = &part.zeros;
-            joined(&before.iter().chain(&part.b).chain(after).collect::<Vec<_>>(), 1)
-        };
-        let parts = self.parts.iter().map(rows).collect::<Result<Vec<_>>>()?;
-        joined(&parts.iter().collect::<Vec<_>>(), 0)
-    }
-}
-
-/// Concatenates tensors; a single one is not copied.
-fn joined(parts: &[&Tensor], axis: isize) -> Result<Tensor> {
-    match parts {
-        [one] => Ok((*one).clone()),
-        parts => cat(parts, axis),
-    }
-}
-
-/// Gives the maps of a layer their adapters.
-pub(super) fn attach(
-    maps: &mut [&mut Projection],
-    adapters: &[MapAdapter],
-    params: &mut Params,
-) -> Result<()> {
-    for adapter in adapters {
-        let map = maps.iter_mut().find(|map| map.weight.is_called(&adapter.map));
-        let map = map.ok_or_else(|| {
-            Error::internal(format!("decoder: no linear map {} for an adapter", adapter.map))
-        })?;
-        map.low_rank = Some(adapter.make(params)?);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

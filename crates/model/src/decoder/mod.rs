@@ -26,6 +26,7 @@ mod folder;
 mod freeze;
 mod lister;
 mod lora;
+mod low_rank;
 mod mixer;
 mod mixture;
 mod norm;

@@ -1,7 +1,7 @@
 //! Linear maps of a decoder.
 
 use super::lister::parameter;
-use super::lora::LowRankMap;
+use super::low_rank::LowRankMap;
 use super::weight::Weight;
 use crate::params::Params;
 use netcl_tensor::ops::decode_step::Map;

@@ -20,8 +20,8 @@ pub(super) fn shape(path: &Path, adapters: bool) -> Result<DecoderConfig> {
     match adapters {
         true => Ok(config),
         false => Err(Error::unsupported(format!(
-            "--init {path}: the weights of a GGUF file stay as they are; train adapters with --lora 16, or convert the file to a folder with netcl \
-             quantize {path} DIR --type f32 and train its weights",
+            "--init {path}: the weights of a GGUF file stay as they are. Train adapters with --lora 16, or convert the file: netcl quantize {path} DIR \
+             --type f32",
             path = path.display()
         ))),
     }
