@@ -73,8 +73,7 @@ pub fn adapter_base(dir: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let Some(adapter) = found.filter(|adapter| is_adapter(adapter)) else { return Ok(None) };
     let file = adapter.join(ADAPTER);
     let text = netcl_device::files::read_text(&file).map_err(|e| Error::io("reading", &file, &e))?;
-    let json: Value =
-        serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", file.display())))?;
+    let json: Value = serde_json::from_str(&text).unwrap_or_default();
     let base = json["base_model_name_or_path"].as_str().map(PathBuf::from);
     match base.filter(|base| !base.as_os_str().is_empty() && base.exists()) {
         Some(base) => Ok(Some((base, adapter))),

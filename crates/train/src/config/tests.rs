@@ -36,6 +36,7 @@ fn the_file_has_every_key_once() {
         encoding: Some("cp1251".into()),
         vocab: Some(9),
         init: Some("model".into()),
+        lora: Some("16".into()),
         kv_heads: Some(2),
         head_size: Some(8),
         mlp: Some(16),
