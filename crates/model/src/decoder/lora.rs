@@ -82,7 +82,7 @@ impl Lora {
                 }
                 _ => {
                     let known = ["r", "alpha", "targets", "rslora"];
-                    let near = did_you_mean(name, known.into_iter());
+                    let near = did_you_mean(name, known);
                     return Err(Error::format(format!(
                         "unknown setting {name}{near}; the settings are {}",
                         known.join(", ")

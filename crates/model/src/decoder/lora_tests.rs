@@ -55,6 +55,21 @@ fn transposed(values: &[f32], columns: usize) -> Vec<f32> {
     (0..values.len()).map(|i| values[i % rows * columns + i / rows]).collect()
 }
 
+/// Adds the product of rank 3 and factor 2 to each adapted matrix; `turned` ones are stored as (in, out).
+fn merge(whole: &Decoder, adapters: &BTreeMap<String, TensorData>, turned: bool) {
+    let mut merged = by_name(whole.tensors().unwrap());
+    for (name, a) in adapters.iter().filter(|(name, _)| name.contains("lora_A")) {
+        let b = &adapters[&name.replace("lora_A", "lora_B")];
+        let own = name.strip_prefix(PEFT).unwrap().replace(".lora_A.", ".");
+        let delta = product(&floats(b), &floats(a), 3);
+        let delta = if turned { transposed(&delta, a.shape[1]) } else { delta };
+        let tensor = merged.get_mut(&own).unwrap();
+        let sum: Vec<f32> = floats(tensor).iter().zip(&delta).map(|(w, d)| w + 2.0 * d).collect();
+        tensor.bytes = sum.iter().flat_map(|v| v.to_le_bytes()).collect();
+    }
+    whole.load_tensors(&merged.into_values().collect::<Vec<_>>()).unwrap();
+}
+
 /// The loss of the model with adapters is that of the model with merged weights, and their gradients follow from that of the merged matrix:
 /// dA = s Bᵀ dW and dB = s dW Aᵀ.
 #[test]
@@ -72,18 +87,8 @@ fn adapters_compute_what_merged_weights_compute() {
 
         let adapters = by_name(model.adapter_state().iter().map(|t| t.take().unwrap()).collect());
         let whole = Decoder::new(&device, config.clone(), DType::F32, 3).unwrap();
-        let mut merged = by_name(whole.tensors().unwrap());
         let turned = config.family.names.transposed;
-        for (name, a) in adapters.iter().filter(|(name, _)| name.contains("lora_A")) {
-            let b = &adapters[&name.replace("lora_A", "lora_B")];
-            let own = name.strip_prefix(PEFT).unwrap().replace(".lora_A.", ".");
-            let delta = product(&floats(b), &floats(a), 3);
-            let delta = if turned { transposed(&delta, a.shape[1]) } else { delta };
-            let tensor = merged.get_mut(&own).unwrap();
-            let sum: Vec<f32> = floats(tensor).iter().zip(&delta).map(|(w, d)| w + 2.0 * d).collect();
-            tensor.bytes = sum.iter().flat_map(|v| v.to_le_bytes()).collect();
-        }
-        whole.load_tensors(&merged.into_values().collect::<Vec<_>>()).unwrap();
+        merge(&whole, &adapters, turned);
         let expected = whole.loss(&ids, &targets, Mode::eval()).unwrap();
         expected.backward().unwrap();
         let (found, expected) = (loss.item().unwrap(), expected.item().unwrap());
