@@ -45,6 +45,16 @@ impl Start {
         self.file.is_some()
     }
 
+    /// Returns the tokenizer file of a run: the given one, or that of a GGUF file in its folder.
+    pub(super) fn tokenizer(&self, config: &TrainConfig) -> String {
+        let own = self.folder.path.join(netcl_model::tokenizer::FILE);
+        let unnamed = config.init.as_ref() == Some(&config.tokenizer);
+        match own.to_str().filter(|_| unnamed && own.exists()) {
+            Some(own) => own.to_owned(),
+            None => config.tokenizer.clone(),
+        }
+    }
+
     /// Loads the model, with new adapters from `seed` if the run trains some. The matrices of a GGUF file stay quantized.
     ///
     /// # Errors

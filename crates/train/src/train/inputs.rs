@@ -160,7 +160,7 @@ pub fn open_inputs(
         (Some(kept), _) => Some(Tokenizer::from_dir(kept)?),
         (None, "char") if shards => None,
         (None, "char") => Some(source.char_tokenizer(watch)?),
-        (None, file) => match Tokenizer::from_file(Path::new(file)) {
+        (None, file) => match in_file(file).map_or_else(|| Tokenizer::from_file(Path::new(file)), Err) {
             Ok(tokenizer) => Some(tokenizer),
             // Shards contain tokens, so without the tokenizer only samples are missing.
             Err(e) if shards => {
@@ -214,6 +214,7 @@ fn of_records(
         (None, file) if config.tokenizer != "char" && file.file_name().is_some_and(|name| name == FILE) => {
             file.parent().unwrap_or(Path::new(""))
         }
+        (None, _) if let Some(error) = in_file(&config.tokenizer) => return Err(error),
         _ => {
             let first =
                 source.files().first().map_or_else(String::new, |file| file.path().display().to_string());
@@ -239,6 +240,15 @@ fn of_records(
     tracing::info!("{}", report.line());
     let data = InputData::Records { splits, tokenizer: Box::new(records), report };
     Ok(Inputs { data, tokenizer: Some(tokenizer), vocab, record: source.record()? })
+}
+
+/// Returns the error for a tokenizer in a GGUF file, if `path` is one. Training reads only the `tokenizer.json` that `netcl quantize` copies into it.
+fn in_file(path: &str) -> Option<Error> {
+    path.ends_with(".gguf").then(|| {
+        Error::unsupported(format!(
+            "{path} does not contain a tokenizer.json, which training needs: name that of the model with --tokenizer DIR/tokenizer.json"
+        ))
+    })
 }
 
 /// Returns the vocabulary of the model.

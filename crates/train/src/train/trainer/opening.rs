@@ -75,11 +75,11 @@ impl Parts {
         if config.init.is_none() {
             early?;
         }
-        // Tokenizer and chat template of a checkpoint, or of a GGUF file.
-        let file = start.as_ref().filter(|start| start.is_file()).map(|start| start.folder.path.as_path());
-        let kept = from.map(|(_, path)| path.as_path()).or(file);
+        let kept = from.map(|(_, path)| path.as_path());
+        let tokenizer =
+            start.as_ref().map_or_else(|| config.tokenizer.clone(), |start| start.tokenizer(config));
         let cache = TokenCache::of(device.settings());
-        let config_of_data = TrainConfig { vocab, ..config.clone() };
+        let config_of_data = TrainConfig { vocab, tokenizer, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         let shape = shape(inputs.vocab)?;
         let config = &inputs.settled(config)?;
