@@ -5,6 +5,7 @@ mod common;
 #[path = "common/mpi.rs"]
 mod launch;
 
+mod adapters;
 mod bad_input;
 mod command_line;
 mod doctor;
