@@ -215,7 +215,7 @@ impl Decoder {
         let Some((base, adapter)) = adapter_base(dir)? else {
             return ModelFolder::open(dir)?.decoder(device, dtype, &Freeze::default());
         };
-        let mut decoder = ModelFolder::open(&base)?.decoder(device, dtype, &Freeze::all())?;
+        let mut decoder = ModelFolder::open(&base)?.decoder(device, dtype, &Freeze::default())?;
         let place = |e: Error| e.context(adapter.display());
         decoder.add_lora(&Lora::of_peft(&adapter).map_err(place)?, None).map_err(place)?;
         let tensors = read_tensors(&adapter.join(ADAPTER_FILE))?;

@@ -11,8 +11,6 @@ const LISTED: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct Freeze {
     patterns: Vec<Pattern>,
-    /// Whether everything is frozen, because adapters are trained.
-    all: bool,
 }
 
 impl Freeze {
@@ -25,26 +23,18 @@ impl Freeze {
             Pattern::new(text)
                 .map_err(|e| Error::format(format!("--freeze {text}: not a pattern of names: {e}")))
         };
-        Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()?, all: false })
-    }
-
-    /// Returns the selection of all parameters, for a model whose adapters are trained.
-    pub fn all() -> Self {
-        Self { patterns: Vec::new(), all: true }
+        Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()? })
     }
 
     /// Returns true if the whole parameter matches.
     pub fn takes(&self, shape: &ParamShape) -> bool {
-        if self.all {
-            return true;
-        }
         let hit = |name: &str| self.patterns.iter().any(|pattern| pattern.matches(name));
         shape.pieces.iter().all(|(name, _)| hit(name))
     }
 
     /// Returns the number of elements of the matching parameters of `config`.
     pub fn elements(&self, config: &DecoderConfig) -> usize {
-        if self.patterns.is_empty() && !self.all {
+        if self.patterns.is_empty() {
             return 0;
         }
         let named = shapes::all(config).filter(|shape| self.takes(shape));
@@ -57,9 +47,6 @@ impl Freeze {
     /// `Format` for a pattern that matches nothing or only a part of a packed parameter (queries, keys and values; gate and up projection of an
     /// MLP), and if nothing is left to train.
     pub(super) fn frozen(&self, shapes: &[ParamShape]) -> Result<Vec<bool>> {
-        if self.all {
-            return Ok(vec![true; shapes.len()]);
-        }
         for pattern in &self.patterns {
             let names = || shapes.iter().flat_map(|shape| shape.pieces.iter().map(|(name, _)| name.as_str()));
             if !names().any(|name| pattern.matches(name)) {

@@ -14,7 +14,7 @@ fn config(family: &str) -> DecoderConfig {
 }
 
 fn adapted(device: &Device, config: &DecoderConfig, lora: &Lora) -> Decoder {
-    let freeze = Freeze::all();
+    let freeze = Freeze::default();
     let mut model = Decoder::partly_frozen(device, config.clone(), DType::F32, Some(3), &freeze).unwrap();
     model.add_lora(lora, Some(5)).unwrap();
     // B is zero at first, which hides errors of A.
@@ -138,7 +138,7 @@ fn a_new_adapter_changes_nothing_and_files_restore_it() {
     let [ids, targets] = batch(&device);
     let plain = Decoder::new(&device, config.clone(), DType::F32, 3).unwrap();
     let mut fresh =
-        Decoder::partly_frozen(&device, config.clone(), DType::F32, Some(3), &Freeze::all()).unwrap();
+        Decoder::partly_frozen(&device, config.clone(), DType::F32, Some(3), &Freeze::default()).unwrap();
     fresh.add_lora(&lora, Some(5)).unwrap();
     let loss = |model: &Decoder| model.loss(&ids, &targets, Mode::eval()).unwrap().item().unwrap();
     assert!((loss(&plain) - loss(&fresh)).abs() < 1e-6);

@@ -19,6 +19,11 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+/// File of a checkpoint with the record of the base model.
+const BASE_FILE: &str = "base.json";
+/// Bytes at the beginning and at the end of a file that its record includes.
+const ENDS: u64 = 1 << 20;
+
 /// A model that training starts from: its folder, or a GGUF file with a folder of everything but its weights.
 pub(super) struct Start {
     pub(super) folder: ModelFolder,
@@ -66,7 +71,7 @@ impl Start {
         seed: Option<u64>,
     ) -> Result<Decoder> {
         let Some((path, _)) = &self.file else {
-            let model = self.folder.decoder(device, Some(config.dtype), &frozen(config)?)?;
+            let model = self.folder.decoder(device, Some(config.dtype), &Freeze::new(&config.freeze)?)?;
             return with_adapters(model, config, seed);
         };
         // Gradients are those of the stored weights, so inputs are not rounded to bytes.
@@ -88,28 +93,12 @@ impl Start {
     }
 }
 
-/// File of a checkpoint with the record of the base model.
-const BASE_FILE: &str = "base.json";
-/// Bytes at the beginning and at the end of a file that its record includes.
-const ENDS: u64 = 1 << 20;
-
 /// Returns the settings of a run's adapters, if it trains some.
 ///
 /// # Errors
 /// `Format` for invalid settings.
 pub(super) fn lora_of(config: &TrainConfig) -> Result<Option<Lora>> {
     config.lora.as_deref().map(Lora::parse).transpose()
-}
-
-/// Returns the parameters that do not learn.
-///
-/// # Errors
-/// `Format` for an invalid pattern.
-pub(super) fn frozen(config: &TrainConfig) -> Result<Freeze> {
-    match config.lora {
-        Some(_) => Ok(Freeze::all()),
-        None => Freeze::new(&config.freeze),
-    }
 }
 
 /// Creates a model of this shape with new weights, or zeros without a seed, and with new adapters if the run trains some.
@@ -122,7 +111,11 @@ pub(super) fn new_decoder(
     shape: DecoderConfig,
     seed: Option<u64>,
 ) -> Result<Decoder> {
-    with_adapters(Decoder::partly_frozen(device, shape, config.dtype, seed, &frozen(config)?)?, config, seed)
+    with_adapters(
+        Decoder::partly_frozen(device, shape, config.dtype, seed, &Freeze::new(&config.freeze)?)?,
+        config,
+        seed,
+    )
 }
 
 /// Adds new adapters to a model if the run trains some.

@@ -26,7 +26,7 @@ fn adapters_are_trained_as_by_peft() {
     for case in cases {
         let name = std::fs::read_to_string(case.join("model")).unwrap();
         let folder = ModelFolder::open(&goldens().join("decoder").join(name.trim())).unwrap();
-        let mut model = folder.decoder(&device, Some(DType::F32), &Freeze::all()).unwrap();
+        let mut model = folder.decoder(&device, Some(DType::F32), &Freeze::default()).unwrap();
         model.add_lora(&Lora::of_peft(&case).unwrap(), None).unwrap();
         let before = read_tensors(&case.join(ADAPTER_FILE)).unwrap();
         model.load_state(&before.iter().map(TensorData::view).collect::<Vec<_>>()).unwrap();

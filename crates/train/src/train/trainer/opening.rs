@@ -7,7 +7,7 @@ use crate::config::{Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, DataWatch, Eval, Loader, TokenCache};
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, StepMetrics};
-use crate::train::adapters::{BaseRecord, Start, frozen, new_decoder};
+use crate::train::adapters::{BaseRecord, Start, new_decoder};
 use crate::train::companions::Companions;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
@@ -21,7 +21,7 @@ use crate::train::zero::Shards;
 use crate::train::{InputData, Inputs, MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_model::checkpoint::Checkpoint;
-use netcl_model::decoder::{Decoder, DecoderConfig, ModelFolder, Span};
+use netcl_model::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder, Span};
 use netcl_model::model::Model;
 use netcl_model::tokenizer::Tokenizer;
 use netcl_tensor::random::counter;
@@ -154,7 +154,7 @@ fn model_of(
     shape: DecoderConfig,
     pipe: Option<&Pipe>,
 ) -> Result<Box<dyn Model>> {
-    let (dtype, freeze) = (config.dtype, frozen(config)?);
+    let (dtype, freeze) = (config.dtype, Freeze::new(&config.freeze)?);
     let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
     let model = match (init, &span) {
         (Some(start), None) => start.decoder(device, config, seed),
