@@ -94,6 +94,7 @@ fn recomputing_changes_no_bit() {
     for recompute in [Recompute::Gelu, Recompute::Norm, Recompute::Block] {
         assert!(run(recompute, GraphMode::On) == expected, "{recompute}");
     }
+    assert!(run(Recompute::Offload, GraphMode::Auto) == expected, "offload");
 }
 
 struct StopAfter(u64);

@@ -8,7 +8,7 @@ mod reading;
 mod sampling;
 mod together;
 
-use netcl_lab::{bytes, loading, named, out, profile, ranks, shell, table};
+use netcl_lab::{loading, named, out, profile, ranks, shell, table};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -262,6 +262,9 @@ impl Observer for Progress<'_> {
             info.peak_flops / 1e9,
             info.folder.display()
         ));
+        if let Some(memory) = &info.memory {
+            out::note(memory);
+        }
         if self.context.live() {
             let bar = ProgressBar::with_draw_target(Some(info.steps), ProgressDrawTarget::stderr_with_hz(8));
             bar.set_style(out::style("{bar:24} step {pos}/{len}  {wide_msg}"));

@@ -8,7 +8,7 @@ use netcl::device::human;
 use netcl::model::decoder::DecoderConfig;
 use netcl::prelude::*;
 use netcl::train::config::TrainConfig;
-use netcl::train::{MemoryPlan, open_inputs};
+use netcl::train::{MemoryPlan, fitted, open_inputs};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -40,6 +40,8 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
         Some(dir) => DecoderConfig::of_folder(Path::new(dir))?,
         None => config.decoder(inputs.vocab)?,
     };
+    let (config, fitting) = fitted(device, config, &shape)?;
+    let config = &config;
     let plan = Plan {
         config: config.clone(),
         vocab: inputs.vocab,
@@ -51,7 +53,8 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
     if json {
         out::json(&plan.json()?)?
     } else {
-        plan.print()?
+        plan.print()?;
+        fitting.iter().for_each(|line| out::note(line));
     }
     plan.memory.check(device)
 }

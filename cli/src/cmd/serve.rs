@@ -1,10 +1,10 @@
 //! `netcl serve`: models over HTTP.
 
-use crate::bytes::bytes;
 use crate::context::Context;
 use crate::named::{named, named_by};
 use crate::out;
 use clap::Args as ClapArgs;
+use netcl::device::parse_bytes;
 use netcl::llm::engine::{CacheType, EngineOptions};
 use netcl::prelude::*;
 use netcl::tensor::quant::Activations;
@@ -63,13 +63,13 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", default_value = "weights", value_parser = named(&CacheType::NAMES))]
     cache_type: CacheType,
     /// Maximum bytes of models, caches and workspaces on all devices, such as 20G [default: all]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
     /// Seconds that running answers have to end after a signal
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain: u64,
     /// Maximum bytes of a request
-    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
     max_body: u64,
     /// Storage type of unquantized weights, keys and values [default: the files']
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]

@@ -250,7 +250,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return done;
     }
     let name = args.devices.first().unwrap_or(&config.device).clone();
-    let device = context.open_device_with(&name, config.matmul_precision)?;
+    let device = context.open_device_within(&name, config.matmul_precision, config.memory_limit()?)?;
     let config = TrainConfig { device: name, ..for_simulated(args, config, &device)? };
     if args.dry_run {
         return plan::show(&config, &device, context, args.json);

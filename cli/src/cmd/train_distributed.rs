@@ -208,7 +208,8 @@ fn start(
     if let Some(shares) = &args.shares {
         shares.check(group.size() / config.pipeline.max(1))?;
     }
-    let device = context.open_device_with(name, config.matmul_precision);
+    let limit = group.all_succeed(config.memory_limit())?;
+    let device = context.open_device_within(name, config.matmul_precision, limit);
     let device = group.all_succeed(device)?;
     let (claim, path) = group.all_succeed(folder((args.resume, args.out), &config.preset, group, context))?;
     let path = all_have(group, &path)?;

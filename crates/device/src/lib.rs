@@ -28,6 +28,7 @@ mod settings;
 mod suggest;
 mod text;
 mod timeline;
+mod units;
 
 pub use architecture::{Architecture, IntelGeneration};
 pub use capabilities::{Capabilities, DeviceKind};
@@ -47,3 +48,4 @@ pub use settings::{Builders, MatmulPrecision, Settings, SimSettings};
 pub use suggest::{did_you_mean, nearest};
 pub use text::counted;
 pub use timeline::{KernelTime, LaunchTime, Timeline};
+pub use units::parse_bytes;

@@ -3,7 +3,7 @@
 //! Commands in the queue may still read a released block. Reusing it is safe because the commands of both users go through the same in-order compute
 //! queue.
 
-use crate::driver::{Driver, Memory};
+use crate::driver::{Driver, Memory, QueueKind};
 use crate::quick::QuickMap;
 use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -56,6 +56,8 @@ struct State {
     free: QuickMap<usize, Vec<Block>>,
     slab: Option<(Memory, usize)>,
     stats: MemoryStats,
+    /// Bytes that may be reserved.
+    limit: Option<usize>,
 }
 
 /// Memory use of one device, in bytes.
@@ -96,9 +98,11 @@ pub fn size_class(bytes: usize) -> usize {
 }
 
 impl Pool {
-    pub fn new(exact: bool, keep: bool, zones: bool) -> Self {
+    /// `limit`: bytes that may be reserved from the driver.
+    pub fn new(exact: bool, keep: bool, zones: bool, limit: Option<u64>) -> Self {
         let zone = if zones { ZONE } else { 0 };
-        Self { exact: exact || zones, keep, zone, state: Mutex::default() }
+        let limit = limit.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        Self { exact: exact || zones, keep, zone, state: Mutex::new(State { limit, ..State::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -113,7 +117,7 @@ impl Pool {
     pub fn take(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
         let class = self.class(bytes);
         let mut state = self.state();
-        let kept = if self.exact { None } else { state.free.get_mut(&class).and_then(Vec::pop) };
+        let kept = if self.exact { None } else { state.kept(class) };
         let block = match kept {
             Some(block) => block,
             None => {
@@ -213,6 +217,21 @@ fn check_limit(driver: &dyn Driver, bytes: usize) -> Result<()> {
 }
 
 impl State {
+    /// Returns an unused block of this class. If more memory would exceed the limit, returns the smallest one that is at most a quarter larger, because memory from
+    /// the driver requires waiting for the device.
+    fn kept(&mut self, class: usize) -> Option<Block> {
+        let own = self.free.get_mut(&class).and_then(Vec::pop);
+        let limit = self.limit.filter(|limit| self.stats.reserved.saturating_add(class) > *limit);
+        if own.is_some() || limit.is_none() || class <= MAX_SLAB_BLOCK {
+            return own;
+        }
+        let fits = |(other, blocks): &(&usize, &Vec<Block>)| {
+            (class..=class + class / 4).contains(*other) && !blocks.is_empty()
+        };
+        let nearest = self.free.iter().filter(fits).map(|(other, _)| *other).min()?;
+        self.free.get_mut(&nearest).and_then(Vec::pop)
+    }
+
     fn count(&mut self, block: &Block, tag: &'static str) {
         self.stats.live += block.bytes;
         self.stats.peak = self.stats.peak.max(self.stats.live);
@@ -258,6 +277,7 @@ impl State {
 
     /// Allocates from the driver. If the driver is out of memory, releases the cache and retries once.
     fn allocate(&mut self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Memory> {
+        self.stay_below_limit(driver, bytes)?;
         let memory = match driver.allocate(bytes, tag) {
             Err(e) if e.kind() == ErrorKind::Memory && self.cached() > 0 => {
                 tracing::info!(
@@ -272,6 +292,27 @@ impl State {
         self.stats.driver_allocations += 1;
         self.stats.reserved += bytes;
         Ok(memory)
+    }
+
+    /// Releases unused blocks, the largest first, until `bytes` more are within the limit.
+    fn stay_below_limit(&mut self, driver: &dyn Driver, bytes: usize) -> Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let mut released = false;
+        while self.stats.reserved.saturating_add(bytes) > limit {
+            let classes =
+                self.free.iter().filter(|(class, blocks)| **class > MAX_SLAB_BLOCK && !blocks.is_empty());
+            let Some(class) = classes.map(|(class, _)| *class).max() else {
+                return Err(Error::memory(format!(
+                    "the limit of --memory or NETCL_MEMORY leaves {} for buffers",
+                    human(limit as u64)
+                )));
+            };
+            drop(self.free.get_mut(&class).and_then(Vec::pop));
+            self.stats.reserved = self.stats.reserved.saturating_sub(class);
+            released = true;
+        }
+        // Commands that still run keep the memory of released blocks.
+        if released { driver.finish(QueueKind::Compute) } else { Ok(()) }
     }
 
     fn cached(&self) -> usize {

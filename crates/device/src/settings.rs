@@ -44,6 +44,8 @@ pub struct Settings {
     /// `NETCL_EXACT_MEMORY=keep`: freed memory stays allocated and is never reused. For checkers that treat a new allocation at an old address as
     /// initialized.
     pub keep_memory: bool,
+    /// `NETCL_MEMORY`: bytes of device memory to use at most, such as `8G`; `--memory` of `netcl train` overrides it.
+    pub memory_limit: Option<u64>,
     /// `NETCL_FUSE=0`: captured graphs do not fuse ops into trees automatically.
     pub no_fuse: bool,
     /// `NETCL_DEBUG`: additional output or checks, by name ([`Debug`](crate::Debug)). `fuse` logs the trees of lazy scopes and their kernels.
@@ -151,6 +153,14 @@ fn seconds(text: &str) -> Option<Option<Duration>> {
 }
 
 impl Settings {
+    /// Returns the bytes of device memory for buffers: a twelfth of the limit, at most 768 MiB, is left to the driver for its own objects and for compiled
+    /// kernels. NVIDIA's driver 580 takes 530 MiB.
+    pub fn memory_for_buffers(&self) -> Option<u64> {
+        const SHARE_OF_DRIVER: u64 = 12;
+        const MOST_OF_DRIVER: u64 = 768 << 20;
+        self.memory_limit.map(|limit| limit - (limit / SHARE_OF_DRIVER).min(MOST_OF_DRIVER))
+    }
+
     /// Reads the settings from the process environment.
     pub fn from_env() -> Self {
         let path = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -186,6 +196,7 @@ impl Settings {
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),
+            memory_limit: std::env::var("NETCL_MEMORY").ok().and_then(|v| crate::parse_bytes(&v).ok()),
             last_cache: std::env::var("NETCL_LAST_CACHE").ok().and_then(|v| v.trim().parse().ok()),
             sim: SimSettings {
                 check: words("NETCL_SIM_CHECK"),

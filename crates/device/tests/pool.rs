@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // a test
 
 use netcl_device::draw::Draw;
-use netcl_device::{BlockPlace, Buffer, Device, Settings, size_class};
+use netcl_device::null::NullDriver;
+use netcl_device::{BlockPlace, Buffer, Capabilities, Device, DeviceKind, ErrorKind, Settings, size_class};
 use std::collections::BTreeMap;
 
 fn device(name: &str) -> Device {
@@ -95,4 +96,48 @@ fn threads_get_blocks_of_their_own() {
         }
     });
     assert_eq!(device.memory().live, before);
+}
+
+const MIB: usize = 1 << 20;
+
+/// Returns a device whose memory is limited to 12 MiB, of which 11 are for buffers.
+fn limited() -> Device {
+    let settings = Settings { memory_limit: Some(12 << 20), ..Settings::default() };
+    let driver = NullDriver::new(Capabilities::floor("gpu:0", DeviceKind::Gpu));
+    Device::from_driver(Box::new(driver), settings)
+}
+
+#[test]
+fn unused_blocks_are_returned_before_a_limit_is_exceeded() {
+    let device = limited();
+    let reserved = || device.memory().reserved;
+    // Blocks of different sizes that no later request takes.
+    for size in [2 * MIB, 3 * MIB, 4 * MIB, 8 * MIB, 10 * MIB] {
+        drop(device.allocate(size).unwrap());
+        assert!(reserved() <= 11 * MIB, "{} bytes", reserved());
+    }
+    let (a, b) = (device.allocate(6 * MIB).unwrap(), device.allocate(4 * MIB).unwrap());
+    let error = device.allocate(2 * MIB).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Memory);
+    assert!(error.message().contains("NETCL_MEMORY leaves 11.0 MiB for buffers"), "{error}");
+    drop((a, b));
+    device.allocate(10 * MIB).unwrap();
+}
+
+#[test]
+fn a_block_that_is_a_little_larger_is_used_at_a_limit() {
+    let device = limited();
+    drop(device.allocate(9 * MIB).unwrap());
+    let before = device.memory().driver_allocations;
+    drop(device.allocate(8 * MIB).unwrap());
+    assert_eq!(device.memory().driver_allocations, before);
+    // Half the size is too little.
+    drop(device.allocate(4 * MIB).unwrap());
+    assert_eq!(device.memory().driver_allocations, before + 1);
+}
+
+#[test]
+fn opened_devices_have_the_limit_as_their_memory() {
+    let settings = Settings { memory_limit: Some(12 << 20), ..Settings::from_env() };
+    assert_eq!(Device::open("sim", &settings).unwrap().capabilities().global_mem, 11 << 20);
 }

@@ -70,9 +70,20 @@ impl Context {
     /// Child processes of this program build kernels for it: several at once for a job that compiles many, and always on a driver whose compiler may
     /// end the calling process.
     pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
+        self.open_device_within(name, matmul_precision, None)
+    }
+
+    /// Does the same with a limit of device memory in bytes.
+    pub fn open_device_within(
+        &self,
+        name: &str,
+        matmul_precision: MatmulPrecision,
+        limit: Option<u64>,
+    ) -> Result<Device> {
         let own = || std::env::current_exe().ok().map(Builders::program);
         let builders = self.settings.builders.clone().or_else(own);
-        Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
+        let memory_limit = limit.or(self.settings.memory_limit);
+        Device::open(name, &Settings { matmul_precision, builders, memory_limit, ..self.settings.clone() })
     }
 
     /// Returns whether lines on stderr can be redrawn.

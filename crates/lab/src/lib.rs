@@ -11,7 +11,6 @@ pub mod sim;
 pub mod tune;
 
 // Flags shared by several commands, and their values.
-pub mod bytes;
 pub mod loading;
 pub mod model_size;
 pub mod named;

@@ -106,6 +106,7 @@ impl ModelArgs {
             dequantise: self.dequantise,
             activations: self.activations,
             layers: self.division.layers.as_deref(),
+            ..Options::default()
         };
         let model = shown(context, |bar| {
             LoadedModel::open_adapted(&self.model, &self.lora.lora, &devices, options, bar)

@@ -419,6 +419,7 @@ fn load(spec: &ModelSpec, options: &ModelOptions) -> Result<(LoadedModel, u64)> 
         dequantise: options.dequantise,
         activations: options.activations,
         layers: options.layers.as_deref(),
+        ..Options::default()
     };
     let began = Instant::now();
     let model =

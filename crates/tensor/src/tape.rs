@@ -21,6 +21,7 @@ mod collect;
 mod deferred;
 mod gradient_sink;
 mod hooks;
+mod on_host;
 mod recompute;
 mod rollback;
 #[cfg(test)]
@@ -36,7 +37,8 @@ pub use gradient_sink::{GradientSink, with_gradient_sink};
 use hooks::Wanted;
 pub use hooks::gradients;
 pub(crate) use recompute::gradients_of;
-pub use recompute::{checkpoint, checkpoint_all, recording};
+pub use on_host::HostMemory;
+pub use recompute::{checkpoint, checkpoint_all, checkpoint_rows, recording};
 pub use rollback::Rollback;
 
 thread_local! {

@@ -15,5 +15,5 @@ mod train;
 pub use train::{
     InputData, Inputs, MemoryPlan, Observer, Outcome, PATIENCE, Profile, ProfileSettings, RankStage,
     RankTimes, RunInfo, Saving, Sharding, Shares, Silent, SpeedUnit, Stepper, Trainer, divided_layers,
-    matmul_peak, open_inputs, stage_flops,
+    fitted, matmul_peak, open_inputs, stage_flops,
 };

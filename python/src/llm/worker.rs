@@ -75,6 +75,7 @@ pub fn serve(opening: Opening, listener: Listener, tasks: Receiver<Task>, ready:
             dequantise: opening.dequantise,
             activations: opening.activations,
             layers: opening.layers.as_deref(),
+            ..Options::default()
         };
         let mut progress = |p: netcl::llm::engine::Loading<'_>| {
             let heard =

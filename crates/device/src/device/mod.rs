@@ -101,7 +101,12 @@ impl Device {
         let zones = debug.bounds && !driver.capabilities().simulated;
         Self(Arc::new(Inner {
             driver,
-            pool: Pool::new(settings.exact_memory, settings.keep_memory, zones),
+            pool: Pool::new(
+                settings.exact_memory,
+                settings.keep_memory,
+                zones,
+                settings.memory_for_buffers(),
+            ),
             debug,
             settings,
             profiler: Profiler::default(),

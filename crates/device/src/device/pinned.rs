@@ -21,9 +21,14 @@ impl Pinned {
         &self.memory
     }
 
+    /// Returns true if `device` has pinned it.
+    pub fn is_of(&self, device: &Device) -> bool {
+        self.device.same(device)
+    }
+
     /// Checks the device: dropping waits only for the device that pinned the memory.
     fn check_device(&self, device: &Device) -> Result<()> {
-        if self.device.same(device) {
+        if self.is_of(device) {
             return Ok(());
         }
         Err(Error::internal("host memory that was pinned for another device"))

@@ -42,7 +42,7 @@ pub struct Args {
 
 /// Parses a size of at least one element.
 fn largest(text: &str) -> Result<usize, String> {
-    let found = crate::bytes::bytes(text)?;
+    let found = netcl::device::parse_bytes(text)?;
     usize::try_from(found)
         .ok()
         .filter(|n| *n >= 4)

@@ -208,7 +208,8 @@ impl Drop for Temporary {
 impl Args {
     fn options(&self) -> Options<'_> {
         let (dtype, dequantise, activations) = (self.dtype, self.dequantise, self.activations);
-        Options { dtype, dequantise, activations, context: None, layers: self.division.layers.as_deref() }
+        let layers = self.division.layers.as_deref();
+        Options { dtype, dequantise, activations, layers, ..Options::default() }
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Options<'a> {
     pub dequantise: bool,
     /// Type of the activations for quantized matrices [default: the device's ([`Activations::usual`])].
     pub activations: Option<Activations>,
+    /// Whether the model is loaded for training, which keeps no keys and values: memory is checked for the weights only.
+    pub training: bool,
     /// Layers per device; an omitted last number means the rest [default: each device in turn gets as many as fit].
     pub layers: Option<&'a [usize]>,
 }
@@ -291,7 +293,12 @@ fn divided(needs: &MemoryPlan, devices: &[Device], options: Options<'_>) -> Resu
         return Err(Error::format("a model needs at least one device"));
     }
     let places = DevicePlace::of(devices.iter().map(Device::capabilities));
-    Fit::new(needs, &places).divide(options.context, options.layers)
+    let fit = Fit::new(needs, &places);
+    if !options.training {
+        return fit.divide(options.context, options.layers);
+    }
+    let division = fit.divide(Some(1), options.layers)?;
+    Ok(Division { context: options.context.unwrap_or(needs.config().context), ..division })
 }
 
 /// Returns the adapter products of matrices that stay quantized, by parameter name.

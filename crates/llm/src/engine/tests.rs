@@ -11,6 +11,7 @@ pub(super) const EXACT: Options<'_> = Options {
     context: None,
     dequantise: false,
     activations: Some(Activations::Float),
+    training: false,
     layers: None,
 };
 

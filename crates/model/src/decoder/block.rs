@@ -17,6 +17,7 @@ use netcl_tensor::ops::decode_step::DecodeLayer;
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
 use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::ops::gated::gated;
+use netcl_tensor::tape::checkpoint_rows;
 use netcl_tensor::{Error, Result, Tensor};
 
 /// The MLP (feed-forward part).
@@ -76,6 +77,14 @@ impl Mlp {
 enum Feed {
     Dense(Mlp),
     Sparse(Mixture),
+}
+
+/// Returns the rows of a batch of `all` that an MLP computes at a time if memory is short. Large products need many rows. There are few parts, because
+/// their gradients are added in the storage type.
+pub fn rows_at_a_time(all: usize) -> usize {
+    const LEAST: usize = 2048;
+    const PARTS: usize = 8;
+    all.div_ceil(PARTS).max(LEAST)
 }
 
 /// A transformer block.
@@ -184,18 +193,28 @@ impl Block {
         }
         let (x, h) = self.before(0, x, mode)?;
         let x = self.mixed(&x, &h, pass)?;
-        let (x, h) = self.before(1, &x, mode)?;
         let mlp = match &self.feed {
             Feed::Dense(mlp) => mlp,
             Feed::Sparse(mixture) => {
+                let (x, h) = self.before(1, &x, mode)?;
                 let (y, logits) = mixture.forward(&h)?;
                 return Ok((self.join(&x, y, (1, mixture.site), mode)?, Some(logits)));
             }
         };
-        if let Some(y) = self.plain(mode).then(|| mlp.fused(&x, &h, mode)).flatten() {
-            return Ok((y?, None));
+        if mode.recompute < Recompute::Offload || mode.dropout > 0.0 {
+            return Ok((self.second(mlp, &x, mode)?, None));
         }
-        Ok((self.add(&x, &mlp.hidden(&h, mode)?, (1, &mlp.down, mlp.site), mode)?, None))
+        let (rows, block, mlp) = (rows_at_a_time(x.shape().rows_cols().0), self.clone(), mlp.clone());
+        Ok((checkpoint_rows("mlp", &x, rows, move |x| block.second(&mlp, x, Mode::eval()))?, None))
+    }
+
+    /// Returns the residual stream after the MLP.
+    fn second(&self, mlp: &Mlp, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let (x, h) = self.before(1, x, mode)?;
+        match self.plain(mode).then(|| mlp.fused(&x, &h, mode)).flatten() {
+            Some(y) => y,
+            None => self.add(&x, &mlp.hidden(&h, mode)?, (1, &mlp.down, mlp.site), mode),
+        }
     }
 
     /// Returns the residual stream after the mixer with input `h`.

@@ -50,6 +50,7 @@ mod write;
 
 pub use activation::Activation;
 pub use batch::{Batch, Queued};
+pub use block::rows_at_a_time;
 pub use cache::Cache;
 pub use config::{
     DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement, Positions, Sizes,
@@ -78,9 +79,11 @@ use crate::params::Params;
 use adapted::DecoderAdapters;
 use block::Block;
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, Reduction, cross_entropy};
-use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
+use netcl_tensor::ops::linear_cross_entropy::{
+    LinearCrossEntropy, linear_cross_entropy, linear_cross_entropy_of_blocks,
+};
 use netcl_tensor::quant::Blocks;
-use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
+use netcl_tensor::tape::{HostMemory, checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 use pass::{Angles, Pass, Past};
 use stage::{Stage, carried};
@@ -97,6 +100,8 @@ pub struct Decoder {
     stages: Vec<Stage>,
     /// Adapters that are trained.
     adapters: Option<DecoderAdapters>,
+    /// Where inputs of blocks are between forward and backward pass, if the device does not keep them.
+    host: Arc<HostMemory>,
 }
 
 impl Decoder {
@@ -223,7 +228,7 @@ impl Decoder {
             parts.push(params);
         }
         let params = Params::joined(parts).ok_or_else(|| Error::internal("decoder: no stages"))?;
-        let decoder = Self { config, params, shapes, stages, adapters: None };
+        let decoder = Self { config, params, shapes, stages, adapters: None, host: Arc::default() };
         decoder.copy_embedding()?;
         Ok(decoder)
     }
@@ -295,7 +300,7 @@ impl Decoder {
             let angles = stage.angles(0..t, t)?;
             for (i, block) in stage.span.layers.clone().zip(&stage.blocks) {
                 let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
-                let (y, logits) = layer(number, || run(block, &x, mode, &angles))?;
+                let (y, logits) = layer(number, || run((block, &self.host), &x, mode, &angles))?;
                 x = y;
                 routers.extend(logits);
             }
@@ -315,9 +320,12 @@ impl Decoder {
             )?,
             // The logits of all rows would be the largest tensor of a step.
             None => {
-                let head = stage.exit()?.head.rows(x.dtype())?;
+                let (head, x) = (&stage.exit()?.head, stage.scaled(x)?);
                 let options = LinearCrossEntropy::with(reduction);
-                linear_cross_entropy(&stage.scaled(x)?, &head, &targets, options)?
+                match head.blocks_alone() {
+                    Some(blocks) => linear_cross_entropy_of_blocks(&x, blocks, &targets, options)?,
+                    None => linear_cross_entropy(&x, &head.rows(x.dtype())?, &targets, options)?,
+                }
             }
         };
         weight.map_or(Ok(loss.clone()), |weight| loss.mul(&weight.reshape([])?))
@@ -412,16 +420,25 @@ impl Model for Decoder {
 }
 
 /// Runs a block; with recomputation only its input is kept for the backward pass. Also returns the router's logits of a mixture of experts.
-fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(Tensor, Option<Tensor>)> {
+fn run(
+    (block, host): (&Block, &Arc<HostMemory>),
+    x: &Tensor,
+    mode: Mode<'_>,
+    angles: &[Angles],
+) -> Result<(Tensor, Option<Tensor>)> {
     if mode.recompute < Recompute::Block {
         return block.forward(x, &Pass { mode, angles: angles.to_vec(), past: None });
     }
+    let offload = mode.recompute == Recompute::Offload;
+    let x = &if offload { host.keep(x)? } else { x.clone() };
     let sparse = block.is_sparse();
     let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
     let Mode { dropout, seed, pass, rows_before, .. } = mode;
     let again = move |x: &Tensor| {
-        // Within the block activations are kept during its own backward pass.
-        let mode = Mode { dropout, seed, pass, rows_before, counter: counter.as_ref(), ..Mode::eval() };
+        // Within the block activations are kept during its own backward pass, except those of an MLP if memory is short.
+        let recompute = if offload { Recompute::Offload } else { Recompute::None };
+        let counter = counter.as_ref();
+        let mode = Mode { dropout, seed, pass, rows_before, counter, recompute, ..Mode::eval() };
         block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };
     if !sparse {

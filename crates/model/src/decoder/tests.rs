@@ -55,6 +55,52 @@ fn the_head_reads_the_features() {
     assert!(found.iter().zip(&logits).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {logits:?}");
 }
 
+/// Returns the loss and the gradients of a model.
+fn step(decoder: &Decoder, [rows, tokens]: [usize; 2], recompute: Recompute) -> Vec<Vec<f32>> {
+    let device = decoder.params().device();
+    let ids: Vec<u32> = (0..(rows * tokens) as u32).map(|i| i * i % 11).collect();
+    let ids = Tensor::from_u32(device, [rows, tokens], &ids).unwrap();
+    let mode = Mode { recompute, ..Mode::eval() };
+    let loss = decoder.loss(&ids, &ids, mode).unwrap();
+    loss.backward().unwrap();
+    let parameters = decoder.params().list();
+    let gradients = parameters.iter().map(|p| p.grad().unwrap().to_vec().unwrap());
+    let all = std::iter::once(loss.to_vec().unwrap()).chain(gradients).collect();
+    parameters.iter().for_each(|p| p.set_grad(None));
+    all
+}
+
+/// In families with a norm before or after each part, parts side by side, and experts.
+#[test]
+fn inputs_of_blocks_on_the_host_change_no_bit() {
+    let device = Device::open("sim", &netcl_device::Settings::default()).unwrap();
+    for family in ["gpt2", "llama", "gemma2", "gpt_neox", "mixtral"] {
+        let sizes = Sizes { layers: 3, heads: 2, width: 16, context: 8, vocab: 11, ..Sizes::default() };
+        let decoder =
+            Decoder::new(&device, DecoderConfig::of(family, &sizes).unwrap(), DType::F32, 3).unwrap();
+        let expected = step(&decoder, [2, 5], Recompute::None);
+        for recompute in [Recompute::Block, Recompute::Offload, Recompute::Offload] {
+            assert!(step(&decoder, [2, 5], recompute) == expected, "{family} {recompute}");
+        }
+    }
+}
+
+/// Many rows go through the MLP in parts, whose gradients are added.
+#[test]
+fn an_mlp_in_parts_has_the_same_gradients_up_to_rounding() {
+    let device = test_device().unwrap();
+    let sizes = Sizes { layers: 2, heads: 2, width: 16, context: 700, vocab: 11, ..Sizes::default() };
+    let decoder = Decoder::new(&device, DecoderConfig::of("llama", &sizes).unwrap(), DType::F32, 3).unwrap();
+    assert!(rows_at_a_time(3 * 700) < 3 * 700);
+    let expected = step(&decoder, [3, 700], Recompute::None);
+    let found = step(&decoder, [3, 700], Recompute::Offload);
+    for (found, expected) in found.iter().zip(&expected) {
+        let largest = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let far = found.iter().zip(expected).find(|(f, e)| (*f - *e).abs() > 1e-5 * largest);
+        assert!(far.is_none(), "{far:?}, the largest is {largest}");
+    }
+}
+
 #[test]
 fn gpt2_has_the_published_number_of_parameters() {
     let gpt2 = DecoderConfig::of(

@@ -74,6 +74,14 @@ impl Weight {
         }
     }
 
+    /// Returns the quantized matrix, if it is a single one without another product.
+    pub(super) fn blocks_alone(&self) -> Option<&Blocks> {
+        match self {
+            Self::Blocks { parts, beside: None, .. } => parts.first().filter(|_| parts.len() == 1),
+            Self::Blocks { .. } | Self::Dense { .. } => None,
+        }
+    }
+
     /// Looks up embeddings in a quantized matrix, times `by`: ids (..) → (.., in).
     pub(super) fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
         let (rows, beside) = match self {

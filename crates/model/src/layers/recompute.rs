@@ -19,12 +19,19 @@ pub enum Recompute {
     Norm,
     /// Everything in a block; only its input is kept.
     Block,
+    /// The same, with the inputs of blocks in host memory.
+    Offload,
 }
 
 impl Recompute {
     /// All values, with their names.
-    pub const NAMES: [(&str, Self); 4] =
-        [("none", Self::None), ("gelu", Self::Gelu), ("norm", Self::Norm), ("block", Self::Block)];
+    pub const NAMES: [(&str, Self); 5] = [
+        ("none", Self::None),
+        ("gelu", Self::Gelu),
+        ("norm", Self::Norm),
+        ("block", Self::Block),
+        ("offload", Self::Offload),
+    ];
 }
 
 impl FromStr for Recompute {

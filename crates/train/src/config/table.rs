@@ -275,8 +275,11 @@ settings! {
         "Capture a training step once and replay it; auto: if possible. The results are bit-identical",
         Setting::new(Device, Free).images(Free).value("MODE");
     recompute: Recompute = Recompute::None,
-        "Activations that the backward pass recomputes; norm includes gelu. Less memory, more time",
+        "Activations that the backward pass recomputes; more if memory requires it. norm includes gelu; offload also keeps the inputs of blocks on the host",
         Setting::new(Device, Free).value("WHAT");
+    memory: Option<String> = None,
+        "Maximum device memory, such as 8G",
+        Setting::new(Device, Free).value("BYTES").unset("all");
     zero: u8 = 0,
         "State divided between devices: 0 none, 1 optimizer state (ZeRO-1), 2 also gradients (ZeRO-2)",
         Setting::new(Device, Free).value("STAGE").check(Between(0, 2));

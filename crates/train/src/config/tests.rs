@@ -45,6 +45,7 @@ fn the_file_has_every_key_once() {
         log_every: Some(5),
         chat_template: Some("chatml".into()),
         epochs: Some(2),
+        memory: Some("8G".into()),
         ..preset
     };
     let table = toml::Table::try_from(config).unwrap();
@@ -244,6 +245,26 @@ fn graph_and_recompute_have_names() {
         assert_eq!((value.to_string().as_str(), name.parse::<Recompute>().unwrap()), (name, value));
     }
     assert!(Recompute::None < Recompute::Gelu && Recompute::Norm < Recompute::Block);
+}
+
+#[test]
+fn moving_inputs_of_blocks_to_the_host_excludes_captured_steps_and_stages() {
+    let of = |change: fn(&mut TrainConfig)| {
+        let mut config = TrainConfig::preset("demo-tiny").unwrap();
+        config.recompute = Recompute::Offload;
+        change(&mut config);
+        config
+    };
+    assert_eq!(of(|_| {}).graph_mode(), GraphMode::Off);
+    of(|_| {}).validate().unwrap();
+    for (change, named) in [
+        ((|c| c.graph = GraphMode::On) as fn(&mut TrainConfig), "--graph on"),
+        (|c| c.pipeline = 2, "--pipeline 2"),
+        (|c| c.memory = Some("much".into()), "--memory much"),
+    ] {
+        let error = of(change).validate().unwrap_err();
+        assert!(error.message().contains(named), "{error}");
+    }
 }
 
 #[test]

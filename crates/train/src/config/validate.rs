@@ -1,10 +1,11 @@
 //! Validates settings; each message names the option to change. The table has the ranges of single settings.
 
-use super::TrainConfig;
 use super::value::too_large;
+use super::{GraphMode, TrainConfig};
 use crate::schedule::Schedule;
 use netcl_device::{Error, Result};
 use netcl_model::decoder::Lora;
+use netcl_model::layers::Recompute;
 
 /// Largest head size.
 const MAX_HEAD: usize = super::table::MAX_HEAD as usize;
@@ -23,7 +24,9 @@ impl TrainConfig {
             .or_else(|| self.heads())
             .or_else(|| self.rates())
             .or_else(|| self.momentum())
-            .or_else(|| self.adapters());
+            .or_else(|| self.adapters())
+            .or_else(|| self.offload());
+        self.memory_limit()?;
         netcl_model::decoder::Freeze::new(&self.freeze)?;
         self.lora.as_deref().map(Lora::parse).transpose()?;
         super::storage_type(&self.dtype.to_string())?;
@@ -48,6 +51,40 @@ impl TrainConfig {
             () if self.pipeline > 1 => refused(
                 "with --pipeline",
                 "adapters of a pipeline's stages are not supported; use replicas (--devices) or --pipeline 1",
+            ),
+            () => None,
+        }
+    }
+
+    /// Returns the bytes of `--memory`.
+    ///
+    /// # Errors
+    /// `Format` for text that is not a size.
+    pub fn memory_limit(&self) -> Result<Option<u64>> {
+        let limit = |text: &String| {
+            netcl_device::parse_bytes(text).map_err(|e| Error::format(format!("--memory {text}: {e}")))
+        };
+        self.memory.as_ref().map(limit).transpose()
+    }
+
+    /// Returns whether steps are captured: copies to the host cannot be replayed.
+    pub fn graph_mode(&self) -> GraphMode {
+        if self.recompute == Recompute::Offload { GraphMode::Off } else { self.graph }
+    }
+
+    fn offload(&self) -> Option<String> {
+        if self.recompute != Recompute::Offload {
+            return None;
+        }
+        let refused = |with: String, why: &str| Some(format!("{with} with --recompute offload: {why}"));
+        match () {
+            () if self.graph == GraphMode::On => refused(
+                "--graph on".into(),
+                "copies to the host cannot be replayed; use --graph auto or --recompute block",
+            ),
+            () if self.pipeline > 1 => refused(
+                format!("--pipeline {}", self.pipeline),
+                "inputs of blocks of a stage stay on its device; use --recompute block",
             ),
             () => None,
         }

@@ -79,6 +79,7 @@ impl Start {
             dtype: Some(config.dtype),
             activations: Some(Activations::Float),
             context: Some(self.folder.config.context),
+            training: true,
             ..Options::default()
         };
         let model =

@@ -51,7 +51,7 @@ fn step(
     let ids = vec![0; config.batch * config.context];
     let mut uploads =
         Uploads::new(device, [config.batch, config.context, config.grad_accum as usize], weighted)?;
-    let captured = config.graph != GraphMode::Off;
+    let captured = config.graph_mode() != GraphMode::Off;
     let batch =
         Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context, step_targets: None };
     let inputs = uploads.send(&batch, 1.0, captured)?;

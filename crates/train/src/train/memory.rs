@@ -6,9 +6,9 @@ use super::uploads::{PREFETCH, Uploads};
 use crate::config::TrainConfig;
 use netcl_device::{Capabilities, available_memory, human};
 use netcl_dist::RelaySettings;
-use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Lora, Placement};
+use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Lora, Placement, rows_at_a_time};
 use netcl_model::layers::Recompute;
-use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
+use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, rows_of_head};
 use netcl_tensor::{Device, Error, Result};
 
 /// Activations that blocks keep for the backward pass, in elements per token, by origin.
@@ -322,6 +322,9 @@ impl MemoryPlan {
     }
 }
 
+/// Inputs of blocks that are on the device at a time with [`Recompute::Offload`].
+const ON_DEVICE: usize = 3;
+
 /// Returns the bytes of the activations that blocks keep from the forward to the backward pass of a batch.
 pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
     let rows = config.batch.saturating_mul(config.context);
@@ -331,6 +334,8 @@ pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
         Recompute::Gelu => kept.norms.saturating_add(kept.rest),
         Recompute::Norm => kept.rest,
         Recompute::Block => model.width.saturating_mul(model.layers),
+        // Those of the first block and of the last ones, which are on their way to the host.
+        Recompute::Offload => model.width.saturating_mul(model.layers.min(ON_DEVICE)),
     };
     // Mean and deviation of two norms, and other statistics that mixers keep, all f32.
     let numbers = |i: usize| model.mixer_costs(model.kind(i)).statistics.saturating_add(4);
@@ -340,23 +345,57 @@ pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
 
 /// Returns activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
-    let dtype = config.dtype;
     let rows = config.batch.saturating_mul(config.context);
-    // Returns the bytes of a number of elements per token.
-    let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
+    let bytes = |rows: usize, elements: usize| product(&[rows, elements, config.dtype.size()]);
     let dropout = config.dropout > 0.0;
-    let again =
-        if config.recompute == Recompute::Block { KeptActivations::largest(model, dropout) } else { 0 };
-    let blocks = kept_bytes(config, model);
+    // An MLP takes some of the rows at a time if memory is short.
+    let in_parts = config.recompute == Recompute::Offload && !dropout && !model.parallel;
+    let part = if in_parts && model.mlp.moe.is_none() { rows_at_a_time(rows).min(rows) } else { rows };
+    let maps = if model.mlp.gated { 3 } else { 2 };
+    let mlp = if model.mlp.moe.is_some() { 0 } else { model.mlp.hidden.saturating_mul(maps) };
+    // The same elements of an MLP are activations, and then gradients.
+    let split = |all: usize| bytes(rows, all.saturating_sub(mlp)).saturating_add(bytes(part, mlp));
+    let backward = split(backward(model));
+    let kept = kept_bytes(config, model);
+    let head = head(config, model, capabilities);
+    let outside = bytes(rows, model.width.saturating_mul(3));
+    let recomputed = config.recompute >= Recompute::Block;
+    let largest = match (recomputed, is_quantized(config)) {
+        (false, false) => head.max(backward),
+        (false, true) => head.max(backward.saturating_add(dense(config, model, model.mlp.hidden))),
+        (true, quantized) => {
+            let dense = if quantized { dense(config, model, model.mlp.hidden) } else { 0 };
+            // A block that is recomputed does not have activations while the head runs.
+            head.max(sum(&[split(KeptActivations::largest(model, dropout)), backward, dense]))
+        }
+    };
+    sum(&[kept, largest, outside])
+}
+
+/// Returns whether matrices under adapters stay quantized.
+fn is_quantized(config: &TrainConfig) -> bool {
+    quantized_bytes(config).is_some()
+}
+
+/// Returns the bytes of rows of a matrix that are dense during their product.
+fn dense(config: &TrainConfig, model: &DecoderConfig, rows: usize) -> u64 {
+    product(&[rows, model.width, config.dtype.size()])
+}
+
+/// Returns the bytes of the logits of a chunk, of two states of all rows, and of dense rows of a quantized head.
+fn head(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
+    let (rows, dtype) = (config.batch.saturating_mul(config.context), config.dtype);
     let chunk = match model.logits_softcap {
         None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),
         // The logits of all rows, before and after soft-capping.
         Some(_) => rows.saturating_mul(2),
     };
-    let two = model.width.saturating_mul(2);
-    let head = sum(&[product(&[chunk, model.vocab, dtype.size()]), bytes(two)]);
-    let outside = bytes(model.width.saturating_mul(3));
-    sum(&[blocks, bytes(again), head.max(bytes(backward(model))), outside])
+    let part = match is_quantized(config) {
+        true => dense(config, model, rows_of_head(capabilities, [model.vocab, model.width], dtype)),
+        false => 0,
+    };
+    let two = product(&[rows, model.width, 2, dtype.size()]);
+    sum(&[product(&[chunk, model.vocab, dtype.size()]), two, part])
 }
 
 #[cfg(test)]
@@ -439,7 +478,7 @@ mod tests {
     #[test]
     fn recomputing_takes_less() {
         let of = |recompute| plan(|c| c.recompute = recompute).activations;
-        let all = [Recompute::None, Recompute::Gelu, Recompute::Norm, Recompute::Block].map(of);
+        let all = Recompute::NAMES.map(|(_, recompute)| of(recompute));
         assert!(all.is_sorted_by(|a, b| a > b), "{all:?}");
     }
 }

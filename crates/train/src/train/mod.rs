@@ -17,6 +17,7 @@ mod balance;
 mod companions;
 mod divided;
 mod explain;
+mod fitting;
 mod gathered;
 mod inputs;
 mod losses;
@@ -45,6 +46,7 @@ mod zero;
 
 pub(crate) use balance::Balance;
 pub(crate) use explain::explained;
+pub use fitting::fitted;
 pub use inputs::{InputData, Inputs, open_inputs};
 pub use memory::MemoryPlan;
 pub use observer::{Observer, Profile, RunInfo, Saving, Silent};

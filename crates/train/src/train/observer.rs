@@ -20,6 +20,8 @@ pub struct RunInfo {
     pub tokens: [usize; 2],
     /// Device id and name.
     pub device: String,
+    /// A line about the memory plan, if there is something to tell.
+    pub memory: Option<String>,
     /// Number of ranks, each with a device; 1 for a single rank.
     pub ranks: usize,
     /// Measured FLOP/s of a large matrix product on all devices together.

@@ -6,6 +6,10 @@
 //! rows, or by 1 for a sum. Both are on the device. f16 gradients keep their digits, because the loss scale is applied before they are divided by that
 //! number.
 
+mod of_blocks;
+
+pub use of_blocks::{linear_cross_entropy_of_blocks, rows_of_head};
+
 use super::cross_entropy::{CrossEntropy, Reduction};
 use super::join::cat;
 use super::matmul::{Epilogue, MatmulProblem, Matrix, accumulate, product, run};

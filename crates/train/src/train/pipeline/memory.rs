@@ -40,7 +40,7 @@ pub fn plan_of_stage(
     let state = rule(config).bytes(config.dtype) as u64;
     let whole = MemoryPlan::of(config, model, capabilities);
     // Captured passes have separate buffers; eager passes share the buffers that are in use only within a pass.
-    let another = if config.graph == GraphMode::Off { kept } else { plan.activations };
+    let another = if config.graph_mode() == GraphMode::Off { kept } else { plan.activations };
     MemoryPlan {
         count: all,
         parameters: all.saturating_mul(size),

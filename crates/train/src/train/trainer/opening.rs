@@ -9,6 +9,7 @@ use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, StepMetrics};
 use crate::train::adapters::{BaseRecord, Start, new_decoder};
 use crate::train::companions::Companions;
+use crate::train::fitting::fitted;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
 use crate::train::rows::TokenRows;
@@ -42,6 +43,7 @@ struct Parts {
     tokenizer: Option<Tokenizer>,
     prompt: Vec<u32>,
     opening: Option<String>,
+    fitting: Option<String>,
     record: DataRecord,
     tokens: [usize; 2],
 }
@@ -82,8 +84,8 @@ impl Parts {
         let config_of_data = TrainConfig { vocab, tokenizer, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         let shape = shape(inputs.vocab)?;
-        let config = &inputs.settled(config)?;
-        check_memory(device, config, &shape, parallel)?;
+        let (config, fitting) = fit(device, inputs.settled(config)?, &shape, parallel)?;
+        let config = &config;
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         let weighted = matches!(inputs.data, InputData::Records { .. });
         // Kernels of quantized weights are compiled at their first launch.
@@ -114,6 +116,7 @@ impl Parts {
             tokenizer,
             prompt,
             opening,
+            fitting,
             record,
             tokens,
         })
@@ -169,6 +172,21 @@ fn model_of(
         ));
     }
     Ok(Box::new(model))
+}
+
+/// Returns the settings of a run that fits into memory, and a line about the choice; one of several ranks recomputes what its settings say.
+fn fit(
+    device: &Device,
+    config: TrainConfig,
+    model: &DecoderConfig,
+    parallel: Option<&Parallel>,
+) -> Result<(TrainConfig, Option<String>)> {
+    let (config, line) = match parallel {
+        None => fitted(device, &config, model)?,
+        Some(_) => (config, None),
+    };
+    check_memory(device, &config, model, parallel)?;
+    Ok((config, line))
 }
 
 /// Checks that memory suffices for a run, with several ranks for this one's rows; records the number of rows that would fit.
@@ -419,13 +437,13 @@ impl Trainer {
         let last = history.last();
         let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
         let config = parts.config;
-        let (rate, sharding) = (config.learning_rate(), (config.zero, config.graph));
+        let (rate, sharding) = (config.learning_rate(), (config.zero, config.graph_mode()));
         let zero = parts.shards.map(|shards| Zero::new(shards, device, sharding)).transpose()?;
         let training = Training {
             device: device.clone(),
             optimizer: parts.optimizer,
             progress: Loop::new(rate, config.steps, config.seed),
-            passes: Accumulation::new(device, config.graph)?,
+            passes: Accumulation::new(device, config.graph_mode())?,
             ranks: Ranks { zero, ..Ranks::default() },
             report: Reporting::new(folder, history, config.keep),
         };
@@ -439,6 +457,7 @@ impl Trainer {
             tokenizer: parts.tokenizer,
             prompt: parts.prompt,
             opening: parts.opening,
+            fitting: parts.fitting,
             data: parts.record.to_json()?,
             tokens: parts.tokens,
             draws: counter(device, 0)?,

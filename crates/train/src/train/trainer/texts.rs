@@ -43,6 +43,8 @@ pub(crate) struct Texts {
     /// Prompt of samples: the first tokens of the data.
     pub prompt: Vec<u32>,
     pub opening: Option<String>,
+    /// A line about the memory plan.
+    pub fitting: Option<String>,
     /// Record of the data files, as stored in checkpoints.
     pub data: Vec<u8>,
     /// Training and validation tokens.
@@ -111,6 +113,7 @@ impl Texts {
                 Some(parallel) => parallel.devices(),
                 None => format!("{} ({})", capabilities.id, capabilities.name),
             },
+            memory: self.fitting.clone(),
             peak_flops: self.peak_flops,
             ranks: parallel.map_or(1, Parallel::size),
             from_step: training.progress.step,
@@ -121,7 +124,17 @@ impl Texts {
 
     /// Returns number of parameters of the whole model.
     pub fn parameters(&self, ranks: &Ranks) -> usize {
-        if ranks.is_piped() { self.model.config().parameters() } else { self.model.params().count() }
+        let params = self.model.params();
+        match () {
+            () if ranks.is_piped() => self.model.config().parameters(),
+            // Quantized matrices are not parameters; what is trained comes on top.
+            () if params.block_bytes() > 0 => params
+                .trained()
+                .iter()
+                .map(Tensor::count)
+                .fold(self.model.config().parameters(), usize::saturating_add),
+            () => params.count(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Numbers of bytes with units, as in flags.
+//! Numbers of bytes with units, as in flags and variables.
 
 /// Parses `512`, `16M`, `20G`, `1.5GiB`.
-pub fn bytes(text: &str) -> std::result::Result<u64, String> {
+pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     let lower = text.trim().to_lowercase();
     let lower = lower.trim_end_matches('b').trim_end_matches('i');
     let (number, factor) = match lower.char_indices().last() {
@@ -22,7 +22,7 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        assert_eq!((bytes("512"), bytes("16M"), bytes("1.5GiB")), (Ok(512), Ok(16 << 20), Ok(3 << 29)));
-        assert!(bytes("x").is_err() && bytes("-1G").is_err() && bytes("").is_err());
+        assert_eq!((parse_bytes("512"), parse_bytes("16M"), parse_bytes("1.5GiB")), (Ok(512), Ok(16 << 20), Ok(3 << 29)));
+        assert!(parse_bytes("x").is_err() && parse_bytes("-1G").is_err() && parse_bytes("").is_err());
     }
 }
