@@ -117,7 +117,7 @@ impl Pool {
     pub fn take(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
         let class = self.class(bytes);
         let mut state = self.state();
-        let kept = if self.exact { None } else { state.kept(class) };
+        let kept = if self.exact { None } else { state.free.get_mut(&class).and_then(Vec::pop) };
         let block = match kept {
             Some(block) => block,
             None => {
@@ -217,21 +217,6 @@ fn check_limit(driver: &dyn Driver, bytes: usize) -> Result<()> {
 }
 
 impl State {
-    /// Returns an unused block of this class. If more memory would exceed the limit, returns the smallest one that is at most a quarter larger, because memory from
-    /// the driver requires waiting for the device.
-    fn kept(&mut self, class: usize) -> Option<Block> {
-        let own = self.free.get_mut(&class).and_then(Vec::pop);
-        let limit = self.limit.filter(|limit| self.stats.reserved.saturating_add(class) > *limit);
-        if own.is_some() || limit.is_none() || class <= MAX_SLAB_BLOCK {
-            return own;
-        }
-        let fits = |(other, blocks): &(&usize, &Vec<Block>)| {
-            (class..=class + class / 4).contains(*other) && !blocks.is_empty()
-        };
-        let nearest = self.free.iter().filter(fits).map(|(other, _)| *other).min()?;
-        self.free.get_mut(&nearest).and_then(Vec::pop)
-    }
-
     fn count(&mut self, block: &Block, tag: &'static str) {
         self.stats.live += block.bytes;
         self.stats.peak = self.stats.peak.max(self.stats.live);

@@ -116,9 +116,9 @@ struct HostCopy {
 
 struct CopyState {
     stage: Stage,
-    /// Pinned memory while the copy is there.
+    /// Pinned memory, while it has the copy.
     slot: Option<Slot>,
-    /// Ordinary memory, once the copy is there.
+    /// Ordinary memory, once it has the copy.
     buffer: Option<Vec<u8>>,
 }
 
