@@ -50,7 +50,7 @@ test: export NETCL_QUICK_BUILDS = 1
 test:
 	tools/opencl.sh
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
-	  then $(CARGO) nextest run --locked --workspace --no-fail-fast; \
+	  then tools/grouped.sh $(CARGO) nextest run --locked --workspace --no-fail-fast; \
 	  else $(CARGO) test --locked --workspace --no-fail-fast --lib --bins --tests --examples; fi
 	$(CARGO) test --locked --workspace --doc
 

@@ -23,6 +23,9 @@ use std::sync::Arc;
 pub enum Reach {
     /// Every value of every tuned parameter, in as few combinations as possible. In f32 only, because some kernels only exist for f32.
     Values,
+    /// As `Values`, without the device's default choices, for callers that test those elsewhere: their launches are only recorded, on a device
+    /// that does not compute.
+    Alternatives,
     /// Every combination, in every storage type.
     Combinations,
 }
@@ -88,6 +91,11 @@ impl SelfTest {
         &self.device
     }
 
+    /// Returns the choices of the device on which the cases ran with its defaults. A kernel's candidates are known after its first launch.
+    fn choosing(&self) -> Arc<Tuning> {
+        Tuning::of(if self.reach == Reach::Alternatives { &self.twin } else { &self.device })
+    }
+
     /// Tests one op in these storage types. `watch` is called after every case.
     pub fn run(&self, op: &OpEntry, dtypes: &[DType], watch: &dyn Fn()) -> Verdict {
         let mut verdict = Verdict { op: op.name.into(), ..Verdict::default() };
@@ -116,13 +124,20 @@ impl SelfTest {
         verdict
     }
 
-    /// Runs the cases with the device's default choices.
+    /// Runs or records the cases with the device's default choices.
     fn base<'c>(&self, cases: &'c [Case], watch: &'c dyn Fn(), verdict: &mut Verdict) -> Base<'c> {
         let mut base = Base { cases, watch, seen: Vec::with_capacity(cases.len()), broken: None };
         for case in cases {
-            let (seen, outcome) = self.recorded(case, watch, Depth::Replayed);
+            let (seen, outcome) = if self.reach == Reach::Alternatives {
+                match launches(&self.twin, case) {
+                    Ok(seen) => (seen, Ok(())),
+                    Err(e) => (Recording::default(), Err(e)),
+                }
+            } else {
+                verdict.cases += 1;
+                self.recorded(case, watch, Depth::Replayed)
+            };
             base.seen.push(seen);
-            verdict.cases += 1;
             if let (Err(e), None) = (outcome, &base.broken) {
                 base.broken = Some(e.message().to_owned());
             }
@@ -169,7 +184,7 @@ impl SelfTest {
         seen: &[Recording],
         verdict: &mut Verdict,
     ) -> Vec<Suspect> {
-        let tuning = Tuning::of(&self.device);
+        let tuning = self.choosing();
         let owned = |op: &str, variant: &str| {
             let owners = self.owners.as_ref().filter(|_| base.broken.is_none());
             owners.is_none_or(|owners| owners.has_variant(op, job.name, variant))
@@ -233,14 +248,14 @@ impl SelfTest {
         seen: &[Recording],
         verdict: &mut Verdict,
     ) -> Vec<Suspect> {
-        let tuning = Tuning::of(&self.device);
+        let tuning = self.choosing();
         let broken = base.broken.is_some();
         let wanted = self.launching(base, job, seen, &verdict.op);
         if wanted.is_empty() {
             return Vec::new();
         }
         let mut all = match self.reach {
-            Reach::Values if !broken => tuning.covering(job.name),
+            Reach::Values | Reach::Alternatives if !broken => tuning.covering(job.name),
             _ => tuning.candidates(job.name),
         };
         let (mut failed, mut passed, mut i) = (Vec::new(), !broken, 0);
@@ -283,7 +298,7 @@ impl SelfTest {
 
     /// Returns whether the device already uses these choices by default.
     fn is_in_use(&self, job: &Job<'_>, params: &Params) -> bool {
-        let tuning = Tuning::of(&self.device);
+        let tuning = self.choosing();
         let origins = tuning.origins();
         let by_default = |bucket: &u64| {
             origins.iter().any(|(n, b, origin)| *n == job.name && b == bucket && *origin == Origin::Default)
