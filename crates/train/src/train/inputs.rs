@@ -6,9 +6,12 @@ use crate::data::{
     Corpus, DataRecord, DataSource, DataWatch, Eval, Loader, Reading, Splits, TextEncoding, TokenCache,
     Tokens, split,
 };
+use netcl_llm::gguf::Gguf;
+use netcl_llm::model::{Source, tokenizer_file, write_description};
 use netcl_model::tokenizer::{FILE, Tokenizer};
 use netcl_tensor::{Error, Result};
 use std::path::Path;
+use tempfile::TempDir;
 
 /// The data of a run: tokens and tokenizer.
 pub struct Inputs {
@@ -150,6 +153,8 @@ pub fn open_inputs(
     cache: Option<&TokenCache>,
     watch: &mut DataWatch<'_>,
 ) -> Result<Inputs> {
+    let described = if kept.is_none() { described(config)? } else { None };
+    let config = described.as_ref().map_or(config, |(config, _)| config);
     let source = source(config, watch)?;
     let kept = kept.filter(|folder| folder.join(FILE).exists());
     if let DataSource::Records { .. } = source {
@@ -183,6 +188,19 @@ pub fn open_inputs(
     }
     let splits = split(corpus, config.val_split, config.context)?;
     Ok(Inputs { data: InputData::Tokens(splits), tokenizer, vocab, record })
+}
+
+/// Returns the settings with the `tokenizer.json` of a GGUF file that is model and tokenizer, and what keeps it; `None` for other tokenizers.
+fn described(config: &TrainConfig) -> Result<Option<(TrainConfig, TempDir)>> {
+    let file = Path::new(&config.tokenizer);
+    if config.init.as_ref() != Some(&config.tokenizer) || !file.is_file() {
+        return Ok(None);
+    }
+    let folder = TempDir::new().map_err(|e| Error::io("creating", &std::env::temp_dir(), &e))?;
+    write_description(&Source::open(file)?, folder.path())?;
+    let own = folder.path().join(FILE);
+    let tokenizer = own.to_str().filter(|_| own.exists()).map(str::to_owned);
+    Ok(tokenizer.map(|tokenizer| (TrainConfig { tokenizer, ..config.clone() }, folder)))
 }
 
 /// Opens the files of `--data` and `--eval-data`.
@@ -227,6 +245,7 @@ fn of_records(
     // The template of a checkpoint is the one that the run began with.
     let template = config.chat_template.as_deref().filter(|_| kept.is_none());
     let records = RecordTokenizer::open(folder, template, config.train_on.answers())?;
+    let records = records.beginning(config.init.as_deref().is_some_and(|init| Path::new(init).is_file()));
     let tokenizer = Tokenizer::from_dir(folder)?;
     let vocab = vocab(config, Some(&tokenizer), None)?;
     let options = RecordOptions {
@@ -242,12 +261,23 @@ fn of_records(
     Ok(Inputs { data, tokenizer: Some(tokenizer), vocab, record: source.record()? })
 }
 
-/// Returns the error for a tokenizer in a GGUF file, if `path` is one. Training reads only the `tokenizer.json` that `netcl quantize` copies into it.
+/// Returns the error for the tokenizer of a GGUF file that a `tokenizer.json` cannot describe, if `path` is such a file.
 fn in_file(path: &str) -> Option<Error> {
-    path.ends_with(".gguf").then(|| {
-        Error::unsupported(format!(
-            "{path} does not contain a tokenizer.json, which training needs: name that of the model with --tokenizer DIR/tokenizer.json"
-        ))
+    let why = |e: Error| {
+        Error::new(
+            e.kind(),
+            format!(
+                "{}: training needs a tokenizer.json; name that of the model with --tokenizer DIR/tokenizer.json",
+                e.message()
+            ),
+        )
+    };
+    let tokenizer = || Gguf::open(Path::new(path)).and_then(|file| tokenizer_file(&file));
+    path.ends_with(".gguf").then(|| match tokenizer() {
+        Ok(_) => Error::format(format!(
+            "--tokenizer {path}: expected a tokenizer.json, or the same file as --init"
+        )),
+        Err(e) => why(e),
     })
 }
 
