@@ -197,3 +197,53 @@ fn a_file_of_llama_cpp_is_fine_tuned_on_conversations() {
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// Packed rows have the loss and the gradient of separate rows. A packed run that is resumed within an epoch has the bits of one that was not.
+#[needs_data("models/stories260K")]
+#[test]
+fn packed_records_train_as_separate_ones() {
+    let dir = folder("packed");
+    let path = |name: &str| dir.join(name).display().to_string();
+    let (base, records, device) = (path("base.gguf"), path("chat.jsonl"), device());
+    write_foreign(Path::new(&base), false);
+    let words = ["one", "two", "three", "four", "five", "six", "seven"];
+    let record = |i: usize| {
+        let said = words[i % 7..].join(" ");
+        format!(
+            "{{\"messages\": [{{\"role\": \"user\", \"content\": \"{i}\"}}, {{\"role\": \"assistant\", \"content\": \"{said}\"}}]}}\n"
+        )
+    };
+    std::fs::write(&records, (0..8).map(record).collect::<String>()).unwrap();
+    let train = |out: &str, more: &[&str]| {
+        let out = path(out);
+        let fixed =
+            ["train", "--init", &base, "--data", &records, "--device", &device, "--out", &out, "--lora", "4"];
+        let quiet =
+            ["--val-split", "0", "--eval-every", "0", "--sample-every", "0", "--schedule", "constant"];
+        run(&[&fixed[..], &quiet, more].concat()).1
+    };
+    let steps = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(dir.join(name).join("metrics.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    // One step of all records: in separate rows, and in one row.
+    train("apart", &["--batch", "8", "--steps", "1"]);
+    let told = train("row", &["--batch", "1", "--pack", "--context", "512", "--steps", "1"]);
+    assert!(told.contains("packed into 1 row,") && told.contains("% full"), "{told}");
+    let [apart, row] = ["apart", "row"].map(|name| steps(name).remove(0));
+    for key in ["loss", "grad_norm"] {
+        let [apart, row] = [&apart, &row].map(|step| step[key].as_f64().unwrap());
+        assert!((apart - row).abs() <= 1e-5 * apart, "{key}: {apart} apart, {row} packed");
+    }
+    assert_eq!(apart["trained_tokens"], row["trained_tokens"]);
+
+    let short = ["--batch", "1", "--grad-accum", "2", "--pack", "--context", "64", "--recompute", "block"];
+    train("whole", &[&short[..], &["--steps", "6"]].concat());
+    train("parts", &[&short[..], &["--steps", "3"]].concat());
+    run(&["train", "--resume", &path("parts"), "--steps", "6", "--device", &device]);
+    let adapter = |name: &str| {
+        std::fs::read(dir.join(name).join("checkpoints/last/adapter_model.safetensors")).unwrap()
+    };
+    assert!(adapter("whole") == adapter("parts"), "the resumed run has other adapters");
+    std::fs::remove_dir_all(dir).unwrap();
+}

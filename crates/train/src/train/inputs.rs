@@ -59,6 +59,11 @@ impl Inputs {
     pub fn settled(&self, config: &TrainConfig) -> Result<TrainConfig> {
         let mut config = config.clone();
         let InputData::Records { splits, .. } = &self.data else {
+            if config.pack {
+                return Err(Error::format(
+                    "--pack: text and token shards fill their rows already; it packs records, such as conversations",
+                ));
+            }
             return match config.epochs {
                 Some(epochs) => Err(Error::format(format!(
                     "--epochs {epochs}: text and token shards are read in random windows, not in epochs; use --steps"
@@ -72,7 +77,7 @@ impl Inputs {
         }
         if let Some(epochs) = config.epochs {
             let rows = (config.batch as u64).saturating_mul(u64::from(config.grad_accum)).max(1);
-            config.steps = (splits.train.len() as u64).saturating_mul(epochs).div_ceil(rows);
+            config.steps = (splits.rows() as u64).saturating_mul(epochs).div_ceil(rows);
             if config.unset.warmup || config.warmup > config.steps {
                 config.warmup = config.warmup.min(config.steps / 10);
             }
@@ -96,7 +101,13 @@ impl Inputs {
             InputData::Records { splits, .. } => {
                 let sizes = [batch, context];
                 let eval = splits.val.map(|val| Eval::of_records(val, vocab, sizes, limit, seed));
-                let loader = Loader::of_records(splits.train, vocab, sizes, grad_accum, config.epochs)?;
+                let loader = Loader::of_records(
+                    (splits.train, splits.packing),
+                    vocab,
+                    sizes,
+                    grad_accum,
+                    config.epochs,
+                )?;
                 Ok((loader, eval.transpose()?))
             }
         }
@@ -250,6 +261,7 @@ fn of_records(
     let vocab = vocab(config, Some(&tokenizer), None)?;
     let options = RecordOptions {
         context: config.context,
+        pack: config.pack,
         drop_long: config.drop_long,
         skip_bad: config.skip_bad,
         val_split: config.val_split,
