@@ -134,7 +134,7 @@ pub(crate) fn open(
     };
     let val = val.filter(|val| !val.is_empty());
     let sum = |of: fn(&RecordSet) -> usize| of(&train) + val.as_ref().map_or(0, of);
-    let packing = options.pack.then(|| Arc::new(Packing::of(&train, context)));
+    let packing = options.pack.then(|| Arc::new(Packing::of(&train.lengths(), context)));
     let report = RecordReport {
         packed_rows: packing.as_ref().map(|packing| packing.len()),
         train_tokens: train.tokens(),

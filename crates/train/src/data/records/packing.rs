@@ -4,7 +4,6 @@
 //! in every epoch; their order is another one.
 
 use super::order::shuffled;
-use super::set::RecordSet;
 use std::collections::BTreeMap;
 
 /// Records by row; every row has at least one.
@@ -16,15 +15,15 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Packs records into rows of `context` tokens, of which none has more.
-    pub(super) fn of(records: &RecordSet, context: usize) -> Self {
-        let mut order: Vec<usize> = (0..records.len()).collect();
-        order.sort_by_key(|record| std::cmp::Reverse(records.tokens_of(*record)));
+    /// Packs records of these lengths into rows of `context` tokens, of which none has more.
+    pub(super) fn of(lengths: &[usize], context: usize) -> Self {
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|record| std::cmp::Reverse(lengths[*record]));
         let mut rows: Vec<Vec<u32>> = Vec::new();
         // Rows by the tokens that are left in them.
         let mut rooms: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for record in order {
-            let tokens = records.tokens_of(record);
+            let tokens = lengths[record];
             let room = rooms.range(tokens..).next().map(|(room, _)| *room);
             let (row, room) = match room.and_then(|room| Some((rooms.get_mut(&room)?.pop()?, room))) {
                 Some(found) => found,

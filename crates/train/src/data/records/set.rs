@@ -148,9 +148,9 @@ impl RecordSet {
         Ok((Self { tokens: self.tokens.clone(), spans: spans.into() }, told))
     }
 
-    /// Returns the number of tokens of a record.
-    pub(super) fn tokens_of(&self, record: usize) -> usize {
-        self.spans.get(record).map_or(0, |span| span.len as usize)
+    /// Returns the number of tokens of each record.
+    pub(super) fn lengths(&self) -> Vec<usize> {
+        self.spans.iter().map(|span| span.len as usize).collect()
     }
 
     /// Returns the trained targets of a record.
