@@ -11,6 +11,7 @@ mod command_line;
 mod doctor;
 mod errors;
 mod evaluate;
+mod foreign_gguf;
 mod images;
 mod learn;
 mod messages;

@@ -11,6 +11,7 @@ mod device_pool_picture;
 mod devices;
 mod doctor;
 mod eval;
+mod export;
 #[cfg(test)]
 mod flags;
 mod generate;
@@ -64,6 +65,7 @@ enum Command {
     Tokenizer(tokenizer::Args),
     Models(models::Args),
     Quantize(quantize::Args),
+    Export(export::Args),
     Bench(bench::Args),
     Tune(tune::Args),
     Cache(cache::Args),
@@ -96,6 +98,7 @@ impl Command {
             Self::Tokenizer(args) => tokenizer::run(args, context),
             Self::Models(args) => models::run(args, context),
             Self::Quantize(args) => quantize::run(args, context),
+            Self::Export(args) => export::run(args, context),
             Self::Bench(args) => bench::run(args, context),
             Self::Tune(args) => tune::run(args, context),
             Self::Cache(args) => cache::run(args, context),

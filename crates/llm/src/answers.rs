@@ -72,7 +72,16 @@ impl<'a> AnswerMasks<'a> {
         Ok(Self { tokenizer, template, prompts: Prompts::new(tokenizer, false)? })
     }
 
-    /// Returns the tokens of a conversation. Names of control tokens in its messages are text. No token is added to those of the template.
+    /// Adds the begin token to conversations whose template omits it, the same as llama.cpp with its files.
+    ///
+    /// # Errors
+    /// Errors of [`Prompts::new`].
+    pub fn beginning(self, begins: bool) -> Result<Self> {
+        Ok(Self { prompts: Prompts::new(self.tokenizer, begins)?, ..self })
+    }
+
+    /// Returns the tokens of a conversation. Names of control tokens in its messages are text. No token is added to those of the template, unless
+    /// [`beginning`](Self::beginning) asks for it.
     ///
     /// # Errors
     /// Errors of the template and of the tokenizer; `Format` if the template does not tell where an answer begins or ends.
@@ -94,7 +103,11 @@ impl<'a> AnswerMasks<'a> {
         let rendered = Rendered { of: self, messages, chat, text };
         let spans = rendered.spans(dialogue.prompt, answers)?;
         let ids = self.prompts.encode_with_ranges(self.tokenizer, &rendered.text, mark)?;
-        Ok(ids.into_iter().map(|(id, at)| (id, spans.iter().any(|span| overlaps(&at, span)))).collect())
+        let trained = |at: &Range<usize>| spans.iter().any(|span| overlaps(at, span));
+        let first = ids.first().map(|(id, _)| vec![*id]).unwrap_or_default();
+        let begun = self.prompts.begun(self.tokenizer, first.clone());
+        let added = begun[..begun.len() - first.len()].iter().map(|id| (*id, false));
+        Ok(added.chain(ids.into_iter().map(|(id, at)| (id, trained(&at)))).collect())
     }
 }
 

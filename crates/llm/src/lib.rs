@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+pub mod certificate;
 pub mod engine;
 pub mod gguf;
 #[cfg(feature = "grammar")]

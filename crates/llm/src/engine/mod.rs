@@ -131,6 +131,7 @@ impl LoadedModel {
         let division = divided(&needs, devices.as_ref(), options).map_err(place)?;
         let spans = division.spans(devices.as_ref());
         let (tokenizer, templates, Usual { sampling, max }) = companions(&weights)?;
+        let (tokenizer, templates) = of_adapter(trained.as_ref(), tokenizer, templates)?;
         let pooling = match &weights {
             Weights::Folder { folder, .. } => Pooling::of_folder(&folder.path),
             Weights::Gguf { source, .. } => match &source.origin {
@@ -340,6 +341,49 @@ fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Usual)
             let tokenizer = if there { Some(Tokenizer::from_folder(path)?) } else { None };
             Ok((tokenizer, Templates::from_folder(path)?, defaults::of_folder(path)?))
         }
+    }
+}
+
+/// Returns the tokenizer and the chat templates with which an adapter was trained, if its folder has them; otherwise those of its base model. The end
+/// tokens of both end a text.
+fn of_adapter(
+    trained: Option<&(PathBuf, PathBuf)>,
+    tokenizer: Option<Tokenizer>,
+    templates: Templates,
+) -> Result<(Option<Tokenizer>, Templates)> {
+    let folder = trained.map(|(_, adapter)| adapter);
+    let Some(folder) = folder.filter(|folder| folder.join(netcl_model::tokenizer::FILE).exists()) else {
+        return Ok((tokenizer, templates));
+    };
+    let mut own = Tokenizer::from_folder(folder)?;
+    if let Some(base) = tokenizer.filter(|base| base.vocab_size() == own.vocab_size()) {
+        own = own.with_stops_of(&base);
+    }
+    let own_templates = Templates::from_folder(folder)?;
+    let given = own_templates.names().next().is_some();
+    Ok((Some(own), if given { own_templates } else { templates }))
+}
+
+/// The tokenizer and the templates of a model, without its weights.
+pub(crate) struct TextParts {
+    pub tokenizer: Tokenizer,
+    pub templates: Templates,
+    /// Whether conversations get the begin token if the template omits it.
+    pub begins: bool,
+}
+
+impl TextParts {
+    /// Reads those of a file, a folder, a run or an adapter.
+    ///
+    /// # Errors
+    /// `Io` or `Format`; `Format` if the model does not have a tokenizer.
+    pub fn open(path: &Path) -> Result<Self> {
+        let trained = adapter_base(path)?;
+        let weights = Weights::open(trained.as_ref().map_or(path, |(base, _)| base))?;
+        let (tokenizer, templates, _) = companions(&weights)?;
+        let (tokenizer, templates) = of_adapter(trained.as_ref(), tokenizer, templates)?;
+        let none = || Error::format(format!("{} does not have a tokenizer", path.display()));
+        Ok(Self { tokenizer: tokenizer.ok_or_else(none)?, templates, begins: weights.path().is_file() })
     }
 }
 

@@ -106,7 +106,7 @@ impl Prompts {
     }
 
     /// Adds the model's begin token if conversations need it and the template did not write it.
-    pub(super) fn begun(&self, tokenizer: &Tokenizer, mut ids: Vec<u32>) -> Vec<u32> {
+    pub(crate) fn begun(&self, tokenizer: &Tokenizer, mut ids: Vec<u32>) -> Vec<u32> {
         if !self.begins {
             return ids;
         }

@@ -5,9 +5,11 @@ use super::generation;
 use super::mix::Mix;
 use super::names::{Change, Placed};
 use super::pooling::Pooling;
+use super::probe::{differing, tokenizer_file};
 use super::source::{Origin, Source};
 use super::tokens::{HUGGING_FACE, TEMPLATE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan, TensorToWrite};
+use crate::tokenizer::Tokenizer;
 use netcl_device::files::{replace, temporary_sibling};
 use netcl_model::checkpoint::{Bytes, FileDtype, MODEL_FILE, TensorToWrite as FilePlanned, write_planned};
 use netcl_model::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling, sidecars};
@@ -19,6 +21,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use tempfile::TempDir;
 
 /// An importance matrix: weights of matrix columns, by GGUF name.
 #[derive(Debug, Default)]
@@ -154,6 +157,9 @@ fn metadata(source: &Source, options: &WriteOptions<'_>) -> Result<Vec<(String, 
                     out.set(name, Meta::Raw(kind, bytes.into()));
                 }
             }
+            if let Some(texts) = described(source)? {
+                replace_texts(file, texts.path(), source.config.vocab, &mut out)?;
+            }
         }
         Origin::Folder { folder, .. } => {
             for (key, value) in write_config(&source.config)? {
@@ -163,9 +169,11 @@ fn metadata(source: &Source, options: &WriteOptions<'_>) -> Result<Vec<(String, 
             let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
             out.set("general.type", Meta::Str("model".into()));
             out.set("general.name", Meta::Str(name.unwrap_or_default()));
-            let rest = vocabulary(&folder.path, source.config.vocab)?
+            let described = described(source)?;
+            let texts = described.as_ref().map_or(&*folder.path, TempDir::path);
+            let rest = vocabulary(texts, source.config.vocab)?
                 .into_iter()
-                .chain(generation::keys(&folder.path)?)
+                .chain(generation::keys(texts)?)
                 .chain(Pooling::keys(&folder.path, source.architecture.name));
             rest.for_each(|(key, value)| out.set(key, value));
         }
@@ -180,6 +188,37 @@ fn metadata(source: &Source, options: &WriteOptions<'_>) -> Result<Vec<(String, 
         out.set("general.quantization_version", Meta::U32(2));
     }
     Ok(out.keys)
+}
+
+/// Returns a folder of everything but the weights of a model whose adapter has its own tokenizer; `None` for other models.
+fn described(source: &Source) -> Result<Option<TempDir>> {
+    if source.texts.is_none() {
+        return Ok(None);
+    }
+    let folder = TempDir::new().map_err(|e| Error::io("creating", &std::env::temp_dir(), &e))?;
+    write_description(source, folder.path())?;
+    Ok(Some(folder))
+}
+
+/// Replaces the keys of a GGUF file that differ from the tokenizer, the template and the end tokens in a folder.
+fn replace_texts(file: &Gguf, folder: &Path, vocab: usize, out: &mut Plan) -> Result<()> {
+    let own = Tokenizer::from_folder(folder)?;
+    let known = if has_tokenizer(file)? { Tokenizer::from_gguf(file).ok() } else { None };
+    let ends = |tokenizer: &Tokenizer| (tokenizer.bos(), tokenizer.eos());
+    let same = known.as_ref().filter(|known| ends(known) == ends(&own) && differing(&own, known).is_none());
+    let keys = vocabulary(folder, vocab)?;
+    let Some(known) = same else {
+        out.keys.retain(|(name, _)| !name.starts_with("tokenizer."));
+        keys.into_iter().chain(generation::keys(folder)?).for_each(|(key, value)| out.set(key, value));
+        return Ok(());
+    };
+    if let Some((key, template)) = keys.into_iter().find(|(key, _)| key == TEMPLATE) {
+        out.set(key, template);
+    }
+    if known.stops() != own.stops() {
+        generation::keys(folder)?.into_iter().for_each(|(key, value)| out.set(key, value));
+    }
+    Ok(())
 }
 
 /// Returns the key of the rounding error of a norm's weights after adding one.
@@ -257,7 +296,7 @@ fn to_gguf(
 }
 
 /// Converts the bytes of a tensor to another format.
-fn stored_as(
+pub(crate) fn stored_as(
     source: &Source,
     tensor: &Placed,
     format: &'static Format,
@@ -548,6 +587,13 @@ fn folder_config(source: &Source, dtype: FileDtype) -> Result<Value> {
             );
         }
     }
+    if let Some(file) =
+        source.texts.as_ref().map(|folder| folder.join("config.json")).filter(|file| file.exists())
+    {
+        let text = netcl_device::files::read_text(&file).map_err(|e| Error::io("reading", &file, &e))?;
+        let json: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+        tokens.extend(json.into_iter().filter(|(k, v)| k.ends_with("_token_id") && !v.is_null()));
+    }
     source.config.to_json(&FileFacts { dtype: Some(dtype), dropout: 0.0, tokens })
 }
 
@@ -560,30 +606,70 @@ fn put_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     replace(&to, bytes).map_err(|e| Error::io("writing", &to, &e))
 }
 
-/// Writes the tokenizer and related files.
+/// Writes the tokenizer and related files: those of the model, replaced by those of its adapter.
 fn companions(source: &Source, path: &Path) -> Result<()> {
+    companions_of_model(source, path)?;
+    match &source.texts {
+        Some(folder) => copy(folder, COMPANIONS.map(String::from), path),
+        None => Ok(()),
+    }
+}
+
+/// Copies a PEFT adapter with its tokenizer and template into a folder.
+///
+/// # Errors
+/// `Io` with the file; `Format` for a folder without an adapter.
+pub fn write_adapter(folder: &Path, path: &Path) -> Result<()> {
+    const FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+    std::fs::create_dir_all(path).map_err(|e| Error::io("creating", path, &e))?;
+    if let Some(lacks) = FILES.iter().find(|name| !folder.join(name).exists()) {
+        return Err(Error::format(format!(
+            "{} does not have the file {lacks} of an adapter",
+            folder.display()
+        )));
+    }
+    copy(folder, FILES.iter().chain(&COMPANIONS).map(|name| (*name).to_owned()), path)
+}
+
+/// Copies the named files that exist in a folder.
+fn copy(folder: &Path, names: impl IntoIterator<Item = String>, path: &Path) -> Result<()> {
+    for name in names {
+        let from = folder.join(&name);
+        if from.exists() && from != path.join(&name) {
+            let bytes =
+                netcl_device::files::read_whole(&from).map_err(|e| Error::io("reading", &from, &e))?;
+            put_file(path, &name, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn companions_of_model(source: &Source, path: &Path) -> Result<()> {
     let put = |name: &str, text: &str| put_file(path, name, text.as_bytes());
     let file = match &source.origin {
         Origin::Folder { folder, .. } => {
-            for name in COMPANIONS.map(String::from).into_iter().chain(sidecars(&folder.path)?) {
-                let from = folder.path.join(&name);
-                if from.exists() && from != path.join(&name) {
-                    let bytes = netcl_device::files::read_whole(&from)
-                        .map_err(|e| Error::io("reading", &from, &e))?;
-                    put_file(path, &name, &bytes)?;
-                }
-            }
+            let names = COMPANIONS.map(String::from).into_iter().chain(sidecars(&folder.path)?);
+            copy(&folder.path, names, path)?;
             return Ok(());
         }
         Origin::Gguf(file) => file,
     };
-    if let Some(text) = file.text(HUGGING_FACE)? {
-        put("tokenizer.json", text)?;
+    let known = has_tokenizer(file)?;
+    match tokenizer_file(file) {
+        Ok(text) if known => put("tokenizer.json", &text)?,
+        Err(e) if known => tracing::warn!("{} gets no tokenizer.json: {e}", path.display()),
+        _ => {}
     }
+    let tokenizer = if known { Tokenizer::from_gguf(file).ok() } else { None };
     if let Some(text) = file.text(TEMPLATE)? {
         put("chat_template.jinja", text)?;
     }
-    if let Some(json) = generation::file_of(file)? {
+    let mut settings = generation::file_of(file)?;
+    if let Some(tokenizer) = tokenizer.as_ref().filter(|_| file.text(HUGGING_FACE).ok().flatten().is_none()) {
+        // Other programs do not know the ends of a turn by their names.
+        settings = Some(with_ends(settings, tokenizer.stops()));
+    }
+    if let Some(json) = settings {
         put_json(&path.join(generation::FILE), &json)?;
     }
     for (name, json) in Pooling::files_of(file, source.architecture.name, source.config.width) {
@@ -594,7 +680,13 @@ fn companions(source: &Source, path: &Path) -> Result<()> {
     for (field, key) in
         [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
     {
-        let id = file.size(&format!("tokenizer.ggml.{key}_token_id"))?;
+        let given = file.size(&format!("tokenizer.ggml.{key}_token_id"))?;
+        let usual = tokenizer.as_ref().and_then(|t| match key {
+            "bos" => t.bos(),
+            "eos" => t.eos(),
+            _ => None,
+        });
+        let id = given.or(usual.map(|id| id as usize));
         let text = id.zip(tokens.as_ref()).and_then(|(id, tokens)| tokens.get(id).copied());
         if let Some(text) = text {
             settings[field] = text.into();
@@ -606,6 +698,21 @@ fn companions(source: &Source, path: &Path) -> Result<()> {
         }
     }
     put_json(&path.join("tokenizer_config.json"), &settings)
+}
+
+/// Returns true if a GGUF file contains a tokenizer.
+fn has_tokenizer(file: &Gguf) -> Result<bool> {
+    let model = file.text("tokenizer.ggml.model")?;
+    Ok(file.text(HUGGING_FACE)?.is_some() || model.is_some_and(|model| model != "no_vocab"))
+}
+
+/// Returns a `generation_config.json` that names the tokens at which generation ends, unless it does already.
+fn with_ends(settings: Option<Value>, ends: &[u32]) -> Value {
+    let mut settings = settings.unwrap_or_else(|| json!({}));
+    if !ends.is_empty() && settings["eos_token_id"].is_null() {
+        settings["eos_token_id"] = ends.into();
+    }
+    settings
 }
 
 /// Files that are copied unchanged together with the weights.

@@ -21,10 +21,12 @@ mod tokenizer_tests;
 mod tokens;
 
 pub use architecture::{ARCHITECTURES, Architecture, read_config, write_config};
-pub use convert::{Importance, OutputFormat, Progress, WriteOptions, convert, planned, write_description};
+pub(crate) use convert::stored_as;
+pub use convert::{Importance, OutputFormat, Progress, WriteOptions, convert, planned, write_adapter, write_description};
 pub use mix::{MIXES, Mix};
 pub use names::{Change, Placed};
 pub(crate) use pooling::Pooling;
 pub use presets::{Preset, known};
+pub use probe::tokenizer_file;
 pub use random::RandomModel;
 pub use source::{Origin, Source, Stored};

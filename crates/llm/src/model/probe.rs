@@ -1,9 +1,10 @@
 //! Checks that ggml's tokenizer keys are equivalent to `tokenizer.json`: both must encode the same texts.
 
-use crate::gguf::Meta;
-use crate::tokenizer::{Specials, TokenKind, Tokenizer, Vocab};
+use crate::gguf::{Gguf, Meta};
+use crate::tokenizer::{HUGGING_FACE, Specials, TokenKind, Tokenizer, Vocab, tokenizer_json};
+use netcl_device::draw::Draw;
 use netcl_model::tokenizer as files;
-use netcl_tensor::Result;
+use netcl_tensor::{Error, Result};
 use serde_json::Value;
 
 /// Texts in which tokenizers differ: white space, combined characters, digits, scripts, code.
@@ -33,6 +34,8 @@ const TEXTS: [&str; 22] = [
 ];
 /// Number of added tokens to test.
 const ADDED: usize = 48;
+/// Number of texts of random tokens, and tokens of each.
+const DRAWN: [usize; 2] = [96, 10];
 
 /// Returns texts with the name of an added token in different contexts.
 fn around(name: &str) -> [String; 6] {
@@ -89,18 +92,67 @@ fn vocab_of(keys: &[(String, Meta)], name: &str) -> Vocab {
 pub(super) fn lost(text: &str, json: &Value, keys: &[(String, Meta)], name: &str) -> Result<Option<String>> {
     let whole = files::Tokenizer::from_json(text, None).and_then(Tokenizer::from_file)?;
     let by_keys = Tokenizer::from_vocab(&vocab_of(keys, name))?;
+    Ok(differences(&whole, &by_keys, &probes(json)))
+}
+
+/// Returns the `tokenizer.json` of a GGUF file: the one in it, or one with the same ids as ggml's keys.
+///
+/// # Errors
+/// `Unsupported` if the file cannot describe the vocabulary, or encodes a probe differently; `Format` with the key.
+pub fn tokenizer_file(file: &Gguf) -> Result<String> {
+    if let Some(text) = file.text(HUGGING_FACE)? {
+        return Ok(text.to_owned());
+    }
+    let place = |e: Error| e.context(file.path().display());
+    let vocab = Vocab::from_gguf(file)?;
+    let by_keys = Tokenizer::from_vocab(&vocab).map_err(place)?;
+    let json = tokenizer_json(&vocab).map_err(place)?;
+    let text = json.to_string();
+    let whole = files::Tokenizer::from_json(&text, None).and_then(Tokenizer::from_file).map_err(place)?;
+    let mut all = probes(&json);
+    all.extend(drawn(&by_keys));
+    match differences(&whole, &by_keys, &all) {
+        None => Ok(text),
+        Some(found) => Err(place(Error::unsupported(format!(
+            "its vocabulary cannot be written as tokenizer.json: {found}"
+        )))),
+    }
+}
+
+/// Describes the first texts that two tokenizers encode differently; `None` if all probes have the same ids.
+pub(super) fn differing(one: &Tokenizer, other: &Tokenizer) -> Option<String> {
+    let mut all: Vec<String> = TEXTS.iter().map(|text| (*text).to_owned()).collect();
+    all.extend(drawn(other));
+    differences(one, other, &all)
+}
+
+/// Returns texts of tokens in a fixed pseudo-random order.
+fn drawn(tokenizer: &Tokenizer) -> Vec<String> {
+    let (count, mut draw) = (tokenizer.vocab_size(), Draw::new(0));
+    let mut text = || {
+        let ids: Vec<u32> = (0..DRAWN[1]).map(|_| draw.below(count) as u32).collect();
+        tokenizer.decode(&ids).unwrap_or_default()
+    };
+    (0..DRAWN[0]).map(|_| text()).collect()
+}
+
+/// Describes the probes that two tokenizers encode differently, as prompts and as user text; `None` if the ids are the same.
+fn differences(whole: &Tokenizer, by_keys: &Tokenizer, all: &[String]) -> Option<String> {
     let (mut differ, mut first) = (0, None);
-    let all = probes(json);
-    for probe in &all {
-        let ids = |tokenizer: &Tokenizer| tokenizer.encode_prompt(probe, Specials::Parsed).ok();
-        let (theirs, ours) = (ids(&by_keys), ids(&whole));
+    for probe in all {
+        let ids = |tokenizer: &Tokenizer| {
+            let prompt = tokenizer.encode_prompt(probe, Specials::Parsed).ok();
+            Some((prompt?, tokenizer.encode(probe, Specials::Plain).ok()?))
+        };
+        let (theirs, ours) = (ids(by_keys), ids(whole));
         if theirs != ours {
             differ += 1;
             first.get_or_insert((probe, ours.unwrap_or_default(), theirs.unwrap_or_default()));
         }
     }
-    Ok(first.map(|(probe, ours, theirs)| {
-        let short = |ids: &[u32]| {
+    first.map(|(probe, ours, theirs)| {
+        let short = |(prompt, plain): &(Vec<u32>, Vec<u32>)| {
+            let ids = if ours.0 == theirs.0 { plain } else { prompt };
             let some: Vec<_> = ids.iter().take(8).map(u32::to_string).collect();
             format!("[{}{}]", some.join(", "), if ids.len() > 8 { ", …" } else { "" })
         };
@@ -110,5 +162,5 @@ pub(super) fn lost(text: &str, json: &Value, keys: &[(String, Meta)], name: &str
             short(&ours),
             short(&theirs)
         )
-    }))
+    })
 }

@@ -11,7 +11,7 @@ use netcl_tensor::{Error, Result};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// GGUF's names of the embedding and the head.
 const TABLE: &str = "token_embd.weight";
@@ -44,6 +44,8 @@ pub struct Source {
     pieces: BTreeMap<String, FileTensorPart>,
     /// Changes by adapters, and the tensors without them.
     adapted: Option<(Adapters, Vec<Placed>)>,
+    /// Folder of an adapter with the tokenizer and the template with which it was trained; they replace those of the model.
+    pub(super) texts: Option<PathBuf>,
 }
 
 /// A part of a tensor in a folder's files.
@@ -91,7 +93,9 @@ impl Source {
     pub fn open(path: &Path) -> Result<Self> {
         if let Some((base, adapter)) = adapter_base(path)? {
             let mut source = Self::open(&base)?;
-            source.adapt(open_all(&source.config, &[(adapter, 1.0)])?)?;
+            source.adapt(open_all(&source.config, &[(&adapter, 1.0)])?)?;
+            source.texts =
+                Some(adapter).filter(|adapter| adapter.join(netcl_model::tokenizer::FILE).exists());
             return Ok(source);
         }
         match path.is_dir() {
@@ -129,7 +133,7 @@ impl Source {
         let placed = placed(&config, architecture).map_err(place)?;
         let folder = Box::new(folder);
         let origin = Origin::Folder { folder, files };
-        Ok(Self { origin, config, architecture, placed, pieces, adapted: None })
+        Ok(Self { origin, config, architecture, placed, pieces, adapted: None, texts: None })
     }
 
     fn of_gguf(file: Gguf) -> Result<Self> {
@@ -180,7 +184,7 @@ impl Source {
             ))));
         }
         let (origin, pieces) = (Origin::Gguf(file), BTreeMap::new());
-        Ok(Self { origin, config, architecture, placed, pieces, adapted: None })
+        Ok(Self { origin, config, architecture, placed, pieces, adapted: None, texts: None })
     }
 
     /// Applies adapters: [`read`](Self::read) returns changed tensors as f32 with the changes. The model may get biases or a separate head.

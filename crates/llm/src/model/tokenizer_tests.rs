@@ -1,9 +1,11 @@
 //! Tokenizers of many kinds: as a folder, as the GGUF file converted from it, and as the folder converted from that file, compared with the
 //! `tokenizers` library.
 
+use super::probe::tokenizer_file;
 use super::tokens::{HUGGING_FACE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan};
 use crate::tokenizer::{Specials, TokenKind, Tokenizer};
+use netcl_test_data::needs_data;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -413,4 +415,72 @@ fn a_special_token_behind_text_is_one_token_where_the_class_says_so() {
     let file = file_of(dir.path(), "x", &dir.path().join("m.gguf"));
     let found = Tokenizer::from_gguf(&file).unwrap().encode("the</s>", Specials::Parsed).unwrap();
     assert_eq!(found, ids());
+}
+
+/// Files of llama.cpp's converter have only ggml's keys: the `tokenizer.json` that netcl writes for them gives the same ids.
+#[needs_data(
+    "corpora/tinyshakespeare.txt",
+    "models/stories260K",
+    "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
+    "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf",
+    "tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf"
+)]
+#[test]
+fn ggml_keys_alone_become_a_tokenizer_file_with_the_same_ids() {
+    let data = netcl_test_data::test_data!();
+    let book = std::fs::read_to_string(data.join("corpora/tinyshakespeare.txt")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["gpt-2", "llama-spm", "phi-3", "stories"] {
+        let path = match name {
+            "stories" => data.join("models/stories260K/gguf/stories260K-q8_0.gguf"),
+            _ => data.join(format!("tokenizers/ggml-vocab/ggml-vocab-{name}.gguf")),
+        };
+        let file = Gguf::open(&path).unwrap();
+        assert!(file.text(HUGGING_FACE).unwrap().is_none());
+        std::fs::write(dir.path().join("tokenizer.json"), tokenizer_file(&file).unwrap()).unwrap();
+        let [ours, theirs] =
+            [Tokenizer::from_folder(dir.path()).unwrap(), Tokenizer::from_gguf(&file).unwrap()];
+        let mut all = texts(300);
+        all.extend(
+            book.as_bytes()[..60_000].chunks(700).map(|part| String::from_utf8_lossy(part).into_owned()),
+        );
+        if let Ok(cases) = std::fs::read_to_string(format!("{}.inp", path.display())) {
+            all.extend(cases.split_terminator("\n__ggml_vocab_test__\n").map(str::to_owned));
+        }
+        // After a name of Phi-3 the library also removes white space that is not ASCII.
+        for text in all.iter().filter(|text| name != "phi-3" || !text.contains('\u{a0}')) {
+            for specials in [Specials::Plain, Specials::Parsed] {
+                let [a, b] = [&ours, &theirs].map(|t| t.encode(text, specials).unwrap());
+                assert_eq!(a, b, "{name} {specials:?} {text:?}");
+            }
+            let [a, b] = [&ours, &theirs].map(|t| t.encode_prompt(text, Specials::Parsed).unwrap());
+            assert_eq!(a, b, "{name} {text:?}");
+            assert_eq!(ours.decode(&a).unwrap(), theirs.decode(&a).unwrap(), "{name} {text:?}");
+        }
+        for id in 0..theirs.vocab_size() as u32 {
+            assert_eq!(ours.piece(id).unwrap(), theirs.piece(id).unwrap(), "{name} {id}");
+        }
+    }
+}
+
+/// A vocabulary whose ids a `tokenizer.json` cannot give is refused with the first text that differs.
+#[test]
+fn a_vocabulary_that_a_tokenizer_file_cannot_describe_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    let names = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "cd", "abc", "bc", "ab"];
+    let write = |scores: [f32; 11]| {
+        let mut plan = Plan::default();
+        plan.set("tokenizer.ggml.model", Meta::Str("llama".into()));
+        plan.set("tokenizer.ggml.tokens", Meta::Strs(names.map(String::from).to_vec()));
+        plan.set("tokenizer.ggml.scores", Meta::F32s(scores.to_vec()));
+        plan.set("tokenizer.ggml.token_type", Meta::I32s(vec![2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1]));
+        plan.set("tokenizer.ggml.add_space_prefix", Meta::Bool(false));
+        plan.write(&path, |_, _| Ok(())).unwrap();
+        tokenizer_file(&Gguf::open(&path).unwrap())
+    };
+    assert!(write([0.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0, -1.0, -2.0, -3.0, -4.0]).is_ok());
+    // If pairs have one score, SentencePiece merges the first in the text, and a list of merges the first in the list.
+    let error = write([0.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0, -1.0, -1.0, -1.0, -1.0]).unwrap_err();
+    assert!(error.message().contains("probe texts, such as"), "{error}");
 }

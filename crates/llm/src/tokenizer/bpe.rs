@@ -79,7 +79,7 @@ impl Bpe {
 }
 
 /// Returns the merges, except those that produce a control token.
-fn merges(vocab: &Vocab, ids: &HashMap<&str, u32>) -> Result<Vec<(String, String)>> {
+pub(super) fn merges(vocab: &Vocab, ids: &HashMap<&str, u32>) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::with_capacity(vocab.merges.len());
     let special: HashMap<&str, u32> = vocab
         .tokens

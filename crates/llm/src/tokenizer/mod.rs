@@ -14,11 +14,13 @@ mod spm;
 mod stop;
 mod stream;
 mod vocab;
+mod written;
 
 pub use gguf::{GENERATION, HUGGING_FACE};
 pub(crate) use stop::of_config as ends_of_config;
 pub use stream::Stream;
 pub use vocab::{TokenKind, Vocab};
+pub(crate) use written::tokenizer_json;
 
 use crate::gguf::Gguf;
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -221,6 +223,11 @@ impl Tokenizer {
         }
     }
 
+    /// Returns this tokenizer with the end tokens of another one in addition to its own.
+    pub(crate) fn with_stops_of(self, other: &Self) -> Self {
+        Self { stops: stop::sorted(self.stops.iter().chain(&other.stops).copied().collect()), ..self }
+    }
+
     /// Returns the number of ids: the largest one plus one.
     pub fn vocab_size(&self) -> usize {
         self.pieces.len()
@@ -390,14 +397,10 @@ struct Name {
 
 impl Names {
     fn new(vocab: &Vocab, keep: impl Fn(TokenKind) -> bool) -> Result<Self> {
-        let phi3 = vocab.name.as_ref().is_some_and(|name| {
-            let name = name.to_lowercase();
-            name.contains("phi-3") || name.contains("phi3")
-        });
         let (mut texts, mut found) = (Vec::new(), Vec::new());
         for (id, token) in vocab.tokens.iter().enumerate().filter(|(_, token)| !token.is_empty()) {
             if keep(vocab.kind(id)) {
-                let takes_space = phi3 && !["<unk>", "<s>", "<|endoftext|>"].contains(&token.as_str());
+                let takes_space = names_take_space(vocab, token);
                 texts.push(token.as_str());
                 found.push(Name { id: id as u32, takes_space });
             }
@@ -409,6 +412,15 @@ impl Names {
         let finder = finder.map_err(|e| vocab::wrong("tokens", e))?;
         Ok(Self { finder: Some(finder), found })
     }
+}
+
+/// Returns true if a token that is found by its name includes the white space after it: Phi-3's control tokens.
+fn names_take_space(vocab: &Vocab, token: &str) -> bool {
+    let phi3 = vocab.name.as_ref().is_some_and(|name| {
+        let name = name.to_lowercase();
+        name.contains("phi-3") || name.contains("phi3")
+    });
+    phi3 && !["<unk>", "<s>", "<|endoftext|>"].contains(&token)
 }
 
 /// Sets defaults for fields that files of a kind omit.

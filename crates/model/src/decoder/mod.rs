@@ -297,7 +297,10 @@ impl Decoder {
         let (mut x, mut routers) = (x.clone(), Vec::new());
         for stage in &self.stages {
             x = carried(&x, stage.device())?;
-            let angles = stage.angles(0..t, t)?;
+            let positions = mode.positions.map(|positions| carried(positions, stage.device())).transpose()?;
+            let angles =
+                positions.as_ref().map_or_else(|| stage.angles(0..t, t), |own| stage.angles_at(own))?;
+            let mode = Mode { positions: positions.as_ref(), ..mode };
             for (i, block) in stage.span.layers.clone().zip(&stage.blocks) {
                 let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
                 let (y, logits) = layer(number, || run((block, &self.host), &x, mode, &angles))?;
@@ -348,7 +351,7 @@ impl Decoder {
         states: &[LayerState],
         pages: Option<&[u32]>,
     ) -> Result<Tensor> {
-        let (mut x, end) = self.first()?.embedded(ids, start)?;
+        let (mut x, end) = self.first()?.embedded(ids, start, None)?;
         for stage in &self.stages {
             x = carried(&x, stage.device())?;
             let table = |pages: &[u32]| Tensor::from_u32(stage.device(), [pages.len()], pages);
@@ -433,12 +436,13 @@ fn run(
     let x = &if offload { host.keep(x)? } else { x.clone() };
     let sparse = block.is_sparse();
     let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
+    let positions = mode.positions.cloned();
     let Mode { dropout, seed, pass, rows_before, .. } = mode;
     let again = move |x: &Tensor| {
         // Within the block activations are kept during its own backward pass, except those of an MLP if memory is short.
         let recompute = if offload { Recompute::Offload } else { Recompute::None };
-        let counter = counter.as_ref();
-        let mode = Mode { dropout, seed, pass, rows_before, counter, recompute, ..Mode::eval() };
+        let (counter, positions) = (counter.as_ref(), positions.as_ref());
+        let mode = Mode { dropout, seed, pass, rows_before, counter, positions, recompute, ..Mode::eval() };
         block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };
     if !sparse {
@@ -460,6 +464,8 @@ mod divided_tests;
 mod gpt2_tests;
 #[cfg(test)]
 mod hybrid_tests;
+#[cfg(test)]
+mod packed_tests;
 #[cfg(test)]
 mod paged_tests;
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl Decoder {
     /// # Errors
     /// `Shape` if T exceeds the context; `Internal` without the embedding.
     pub fn entered(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        dropout(&self.first()?.embedded(ids, 0)?.0, mode, 0)
+        dropout(&self.first()?.embedded(ids, 0, mode.positions)?.0, mode, 0)
     }
 
     /// Takes rows `(B, T, C)` before the local layers → after them.

@@ -233,8 +233,30 @@ impl Stage {
         Ok(out)
     }
 
+    /// Rotary tables of every set for tokens at these positions in their documents, u32 (B, T): (B * T, R/2) each.
+    ///
+    /// # Errors
+    /// `Unsupported` if the angles depend on the length of a text.
+    pub(super) fn angles_at(&self, positions: &Tensor) -> Result<Vec<Angles>> {
+        let [b, t] = positions.dims2()?;
+        if self.config.rotary.iter().any(|set| !set.same_up_to(t).contains(&1)) {
+            return Err(Error::unsupported(format!(
+                "decoder: rows of {t} tokens with several documents, but the model's rotary angles depend on the length of a text; use a shorter \
+                 --context, or train without --pack"
+            )));
+        }
+        let rows = |table: &Tensor| embedding(table, positions)?.reshape([b * t, table.shape().last()]);
+        self.angles(0..t, t)?.iter().map(|[cosines, sines]| Ok([rows(cosines)?, rows(sines)?])).collect()
+    }
+
     /// Takes ids `(B, T)` of the tokens from position `start` → their embeddings `(B, T, C)`, and the number of tokens so far.
-    pub(super) fn embedded(&self, ids: &Tensor, start: usize) -> Result<(Tensor, usize)> {
+    /// With `documents`, the tokens have these positions (B, T).
+    pub(super) fn embedded(
+        &self,
+        ids: &Tensor,
+        start: usize,
+        documents: Option<&Tensor>,
+    ) -> Result<(Tensor, usize)> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let end = start.saturating_add(t);
         if end > self.config.context {
@@ -252,7 +274,8 @@ impl Stage {
             blocks => blocks.gather(ids, scale, self.dtype)?,
         }; // (B, T, C)
         if let Some((table, numbers)) = positions {
-            x = x.add(&embedding(table, &numbers.slice(0, start..end)?)?)?;
+            let numbers = documents.map_or_else(|| numbers.slice(0, start..end), |own| Ok(own.clone()))?;
+            x = x.add(&embedding(table, &numbers)?)?;
         }
         Ok((x, end))
     }

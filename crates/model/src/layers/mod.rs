@@ -38,6 +38,8 @@ pub struct Mode<'a> {
     /// Factor (1) f32 in device memory: the loss is the sum over the targets that are not ignored, times this factor, instead of their mean. Without
     /// targets it is then 0.
     pub loss_weight: Option<&'a Tensor>,
+    /// Position of each token in its document, u32 (B, T), if a row has several documents: a token attends only to its own document.
+    pub positions: Option<&'a Tensor>,
 }
 
 impl<'a> Mode<'a> {

@@ -182,6 +182,9 @@ settings! {
     chat_template: Option<String> = None,
         "Chat template of conversations: chatml, llama3, or a Jinja file",
         Setting::new(Data, Fixed).value("NAME|FILE").check(NotEmpty).unset("the model's").also(&["chat_template_path"]);
+    pack: bool = false,
+        "Pack several records into a row of --context tokens; tokens see only their own record",
+        Setting::new(Data, Fixed).switch().unset("a record per row");
     drop_long: bool = false,
         "Drop records longer than --context instead of truncating them",
         Setting::new(Data, Fixed).switch().unset("truncate them");

@@ -25,7 +25,8 @@ impl TrainConfig {
             .or_else(|| self.rates())
             .or_else(|| self.momentum())
             .or_else(|| self.adapters())
-            .or_else(|| self.offload());
+            .or_else(|| self.offload())
+            .or_else(|| self.packed());
         self.memory_limit()?;
         netcl_model::decoder::Freeze::new(&self.freeze)?;
         self.lora.as_deref().map(Lora::parse).transpose()?;
@@ -35,6 +36,12 @@ impl TrainConfig {
         }
         // Refuses settings that the family does not have.
         self.decoder(self.vocab.unwrap_or(1)).map(drop)
+    }
+
+    fn packed(&self) -> Option<String> {
+        (self.pack && self.pipeline > 1).then(|| {
+            "--pack with --pipeline: a pipeline's stages do not know the records of a row; use replicas (--devices) or --pipeline 1".into()
+        })
     }
 
     fn adapters(&self) -> Option<String> {

@@ -16,4 +16,6 @@ pub struct Batch {
     pub context: usize,
     /// Targets of the whole step that are not ignored, in the rows of all ranks. `None` if no target of the run is ignored.
     pub step_targets: Option<u64>,
+    /// Position of each token in its record, if a row has several records.
+    pub positions: Option<Vec<u32>>,
 }

@@ -1,11 +1,12 @@
 //! Batches as a function of the position in the run. The position is the only state, so a run can be resumed anywhere.
 
 use super::batch::Batch;
-use super::records::RecordSet;
+use super::records::{Packing, RecordSet};
 use super::{Tokens, random};
 use netcl_device::{Error, Result};
 use netcl_model::checkpoint::Position;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Random windows of the training tokens, as in nanoGPT, or records in an order per epoch.
 #[derive(Clone, Debug)]
@@ -24,10 +25,11 @@ enum Source {
     Records(RecordRows),
 }
 
-/// A row per record.
+/// Rows of one record each, or of several.
 #[derive(Clone, Debug)]
 struct RecordRows {
     records: RecordSet,
+    packing: Option<Arc<Packing>>,
     vocab: usize,
     context: usize,
     /// Rows of the whole run; later ones are empty.
@@ -35,11 +37,19 @@ struct RecordRows {
 }
 
 impl RecordRows {
-    /// Returns the record of a row, counted from the beginning of the run; `None` for an empty row.
-    fn at(&self, seed: u64, row: u64) -> Option<usize> {
-        let count = self.records.len() as u64;
-        let inside = self.limit.is_none_or(|limit| row < limit) && count > 0;
-        inside.then(|| self.records.at(seed, row / count, row % count))
+    /// Returns the records of a row, counted from the beginning of the run; none for an empty row.
+    fn at(&self, seed: u64, row: u64) -> Vec<usize> {
+        let count = self.packing.as_ref().map_or(self.records.len(), |packing| packing.len()) as u64;
+        match &self.packing {
+            _ if count == 0 || self.limit.is_some_and(|limit| row >= limit) => Vec::new(),
+            Some(packing) => packing.row(packing.at(seed, row / count, row % count)).collect(),
+            None => vec![self.records.at(seed, row / count, row % count)],
+        }
+    }
+
+    /// Returns the batch of some rows.
+    fn batch(&self, rows: impl ExactSizeIterator<Item = Vec<usize>>) -> Result<Batch> {
+        self.records.rows(rows, [self.context, self.vocab], self.packing.is_some())
     }
 }
 
@@ -54,10 +64,10 @@ impl Loader {
         Ok(Self { source, batch, rows: 0..batch, grad_accum })
     }
 
-    /// Creates batches of `batch` records in rows of `context` tokens, in another order in each epoch. With `epochs`, rows after that many epochs are
+    /// Creates batches of `batch` rows of `context` tokens with a record each, or those of a packing, in another order in each epoch. With `epochs`, rows after that many epochs are
     /// empty. `Format` if a number is 0, or without records.
     pub fn of_records(
-        records: RecordSet,
+        (records, packing): (RecordSet, Option<Arc<Packing>>),
         vocab: usize,
         [batch, context]: [usize; 2],
         grad_accum: u32,
@@ -69,8 +79,9 @@ impl Loader {
         if records.is_empty() {
             return Err(Error::format("the data lacks records to train on"));
         }
-        let limit = epochs.map(|epochs| epochs.saturating_mul(records.len() as u64));
-        let source = Source::Records(RecordRows { records, vocab, context, limit });
+        let count = packing.as_ref().map_or(records.len(), |packing| packing.len());
+        let limit = epochs.map(|epochs| epochs.saturating_mul(count as u64));
+        let source = Source::Records(RecordRows { records, packing, vocab, context, limit });
         Ok(Self { source, batch, rows: 0..batch, grad_accum })
     }
 
@@ -79,12 +90,17 @@ impl Loader {
         matches!(self.source, Source::Records(_))
     }
 
+    /// Returns whether a row has several records.
+    pub fn is_packed(&self) -> bool {
+        matches!(&self.source, Source::Records(all) if all.packing.is_some())
+    }
+
     /// Returns the number of targets of a step that are not ignored; `None` if none is.
     pub fn step_targets(&self, seed: u64, step: u64) -> Option<u64> {
         let Source::Records(all) = &self.source else { return None };
         let rows = u64::from(self.grad_accum).saturating_mul(self.batch as u64);
         let rows = step.saturating_mul(rows)..step.saturating_add(1).saturating_mul(rows);
-        Some(rows.filter_map(|row| all.at(seed, row)).map(|record| all.records.targets(record)).sum())
+        Some(rows.flat_map(|row| all.at(seed, row)).map(|record| all.records.targets(record)).sum())
     }
 
     /// Restricts loading to these rows of each batch: a rank's share.
@@ -106,7 +122,7 @@ impl Loader {
                 let pass = at.step.saturating_mul(self.grad_accum.into()).saturating_add(at.micro.into());
                 let before = pass.saturating_mul(self.batch as u64);
                 let record = |row| all.at(at.seed, before.saturating_add(row as u64));
-                let batch = all.records.rows(self.rows.clone().map(record), all.context, all.vocab)?;
+                let batch = all.batch(self.rows.clone().map(record))?;
                 Ok(Batch { step_targets: self.step_targets(at.seed, at.step), ..batch })
             }
         }
@@ -177,7 +193,7 @@ impl Eval {
             false => (0..most as u64).map(|at| records.at(seed, u64::MAX, at)).collect(),
         };
         Ok(Self {
-            source: Source::Records(RecordRows { records, vocab, context, limit: None }),
+            source: Source::Records(RecordRows { records, packing: None, vocab, context, limit: None }),
             starts,
             batch,
         })
@@ -208,9 +224,7 @@ impl Eval {
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> + '_ {
         self.starts.chunks(self.batch).map(|starts| match &self.source {
             Source::Windows(windows) => windows.batch(starts.iter().copied()),
-            Source::Records(all) => {
-                all.records.rows(starts.iter().copied().map(Some), all.context, all.vocab)
-            }
+            Source::Records(all) => all.batch(starts.iter().map(|record| vec![*record])),
         })
     }
 }
@@ -250,7 +264,7 @@ impl Windows {
             x.extend(&window[..context]);
             y.extend(&window[1..]);
         }
-        Ok(Batch { x, y, rows, context, step_targets: None })
+        Ok(Batch { x, y, rows, context, step_targets: None, positions: None })
     }
 }
 

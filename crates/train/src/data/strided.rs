@@ -138,7 +138,7 @@ impl Strided {
                 side.resize(side.len() + context - length, 0);
             }
         }
-        Ok(Scored { batch: Batch { x, y, rows, context, step_targets: None }, counted })
+        Ok(Scored { batch: Batch { x, y, rows, context, step_targets: None, positions: None }, counted })
     }
 }
 

@@ -49,11 +49,20 @@ fn step(
     let model = new_decoder(device, config, model.clone(), Some(config.seed))?;
     let mut optimizer = optimizer(model.params(), config, None)?;
     let ids = vec![0; config.batch * config.context];
-    let mut uploads =
-        Uploads::new(device, [config.batch, config.context, config.grad_accum as usize], weighted)?;
+    let mut uploads = Uploads::new(
+        device,
+        [config.batch, config.context, config.grad_accum as usize],
+        [weighted, config.pack],
+    )?;
     let captured = config.graph_mode() != GraphMode::Off;
-    let batch =
-        Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context, step_targets: None };
+    let batch = Batch {
+        x: ids.clone(),
+        y: ids,
+        rows: config.batch,
+        context: config.context,
+        step_targets: None,
+        positions: config.pack.then(|| vec![0; config.batch * config.context]),
+    };
     let inputs = uploads.send(&batch, 1.0, captured)?;
     let draws = counter(device, 0)?;
     // A rank's loss is weighted by its share of the rows.

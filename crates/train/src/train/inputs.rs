@@ -6,9 +6,12 @@ use crate::data::{
     Corpus, DataRecord, DataSource, DataWatch, Eval, Loader, Reading, Splits, TextEncoding, TokenCache,
     Tokens, split,
 };
+use netcl_llm::gguf::Gguf;
+use netcl_llm::model::{Source, tokenizer_file, write_description};
 use netcl_model::tokenizer::{FILE, Tokenizer};
 use netcl_tensor::{Error, Result};
 use std::path::Path;
+use tempfile::TempDir;
 
 /// The data of a run: tokens and tokenizer.
 pub struct Inputs {
@@ -56,6 +59,11 @@ impl Inputs {
     pub fn settled(&self, config: &TrainConfig) -> Result<TrainConfig> {
         let mut config = config.clone();
         let InputData::Records { splits, .. } = &self.data else {
+            if config.pack {
+                return Err(Error::format(
+                    "--pack: text and token shards fill their rows already; it packs records, such as conversations",
+                ));
+            }
             return match config.epochs {
                 Some(epochs) => Err(Error::format(format!(
                     "--epochs {epochs}: text and token shards are read in random windows, not in epochs; use --steps"
@@ -69,7 +77,7 @@ impl Inputs {
         }
         if let Some(epochs) = config.epochs {
             let rows = (config.batch as u64).saturating_mul(u64::from(config.grad_accum)).max(1);
-            config.steps = (splits.train.len() as u64).saturating_mul(epochs).div_ceil(rows);
+            config.steps = (splits.rows() as u64).saturating_mul(epochs).div_ceil(rows);
             if config.unset.warmup || config.warmup > config.steps {
                 config.warmup = config.warmup.min(config.steps / 10);
             }
@@ -93,7 +101,13 @@ impl Inputs {
             InputData::Records { splits, .. } => {
                 let sizes = [batch, context];
                 let eval = splits.val.map(|val| Eval::of_records(val, vocab, sizes, limit, seed));
-                let loader = Loader::of_records(splits.train, vocab, sizes, grad_accum, config.epochs)?;
+                let loader = Loader::of_records(
+                    (splits.train, splits.packing),
+                    vocab,
+                    sizes,
+                    grad_accum,
+                    config.epochs,
+                )?;
                 Ok((loader, eval.transpose()?))
             }
         }
@@ -150,6 +164,8 @@ pub fn open_inputs(
     cache: Option<&TokenCache>,
     watch: &mut DataWatch<'_>,
 ) -> Result<Inputs> {
+    let described = if kept.is_none() { described(config)? } else { None };
+    let config = described.as_ref().map_or(config, |(config, _)| config);
     let source = source(config, watch)?;
     let kept = kept.filter(|folder| folder.join(FILE).exists());
     if let DataSource::Records { .. } = source {
@@ -183,6 +199,19 @@ pub fn open_inputs(
     }
     let splits = split(corpus, config.val_split, config.context)?;
     Ok(Inputs { data: InputData::Tokens(splits), tokenizer, vocab, record })
+}
+
+/// Returns the settings with the `tokenizer.json` of a GGUF file that is model and tokenizer, and what keeps it; `None` for other tokenizers.
+fn described(config: &TrainConfig) -> Result<Option<(TrainConfig, TempDir)>> {
+    let file = Path::new(&config.tokenizer);
+    if config.init.as_ref() != Some(&config.tokenizer) || !file.is_file() {
+        return Ok(None);
+    }
+    let folder = TempDir::new().map_err(|e| Error::io("creating", &std::env::temp_dir(), &e))?;
+    write_description(&Source::open(file)?, folder.path())?;
+    let own = folder.path().join(FILE);
+    let tokenizer = own.to_str().filter(|_| own.exists()).map(str::to_owned);
+    Ok(tokenizer.map(|tokenizer| (TrainConfig { tokenizer, ..config.clone() }, folder)))
 }
 
 /// Opens the files of `--data` and `--eval-data`.
@@ -227,10 +256,12 @@ fn of_records(
     // The template of a checkpoint is the one that the run began with.
     let template = config.chat_template.as_deref().filter(|_| kept.is_none());
     let records = RecordTokenizer::open(folder, template, config.train_on.answers())?;
+    let records = records.beginning(config.init.as_deref().is_some_and(|init| Path::new(init).is_file()));
     let tokenizer = Tokenizer::from_dir(folder)?;
     let vocab = vocab(config, Some(&tokenizer), None)?;
     let options = RecordOptions {
         context: config.context,
+        pack: config.pack,
         drop_long: config.drop_long,
         skip_bad: config.skip_bad,
         val_split: config.val_split,
@@ -242,12 +273,23 @@ fn of_records(
     Ok(Inputs { data, tokenizer: Some(tokenizer), vocab, record: source.record()? })
 }
 
-/// Returns the error for a tokenizer in a GGUF file, if `path` is one. Training reads only the `tokenizer.json` that `netcl quantize` copies into it.
+/// Returns the error for the tokenizer of a GGUF file that a `tokenizer.json` cannot describe, if `path` is such a file.
 fn in_file(path: &str) -> Option<Error> {
-    path.ends_with(".gguf").then(|| {
-        Error::unsupported(format!(
-            "{path} does not contain a tokenizer.json, which training needs: name that of the model with --tokenizer DIR/tokenizer.json"
-        ))
+    let why = |e: Error| {
+        Error::new(
+            e.kind(),
+            format!(
+                "{}: training needs a tokenizer.json; name that of the model with --tokenizer DIR/tokenizer.json",
+                e.message()
+            ),
+        )
+    };
+    let tokenizer = || Gguf::open(Path::new(path)).and_then(|file| tokenizer_file(&file));
+    path.ends_with(".gguf").then(|| match tokenizer() {
+        Ok(_) => Error::format(format!(
+            "--tokenizer {path}: expected a tokenizer.json, or the same file as --init"
+        )),
+        Err(e) => why(e),
     })
 }
 

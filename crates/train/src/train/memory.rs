@@ -158,7 +158,7 @@ impl MemoryPlan {
             gradients: of_trained(dtype.size() as u64),
             optimizer,
             activations: activations(config, model, capabilities),
-            inputs: Uploads::planned(config.batch, config.context),
+            inputs: Uploads::planned(config.batch, config.context, config.pack),
             host: batch.saturating_mul((PREFETCH + 2) as u64),
             checkpoint: saved.saturating_add(optimizer),
             gradients_wait: config.grad_accum > 1,

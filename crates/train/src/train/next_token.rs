@@ -38,6 +38,7 @@ impl Objective for NextToken<'_> {
             recompute: config.recompute,
             rows_before,
             loss_weight: batch.weight.as_ref(),
+            positions: batch.positions.as_ref(),
         };
         self.model.loss(&batch.x, &batch.y, mode)
     }
@@ -51,7 +52,8 @@ impl Objective for NextToken<'_> {
         };
         let weight = |x: &Tensor| Tensor::from_bytes(x.device(), [1], &x.to_bytes()?, x.dtype());
         let weight = batch.weight.as_ref().map(weight).transpose()?;
-        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight })
+        let positions = batch.positions.as_ref().map(row).transpose()?;
+        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight, positions })
     }
 
     fn tied(&self) -> Option<Tensor> {

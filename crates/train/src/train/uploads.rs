@@ -21,6 +21,8 @@ pub(crate) struct UploadedBatch {
     pub y: Tensor,
     /// Weight (1) f32 of the sum of the batch's losses; `None` if the loss is their mean.
     pub weight: Option<Tensor>,
+    /// Position of each token in its record, u32 (B, T); `None` if a row has one record.
+    pub positions: Option<Tensor>,
 }
 
 struct Slot {
@@ -41,26 +43,35 @@ pub(super) struct Uploads {
 
 impl Uploads {
     /// Returns the device memory in bytes that [`Uploads::new`] allocates for the same arguments; saturating.
-    pub fn planned(rows: usize, context: usize) -> u64 {
+    pub fn planned(rows: usize, context: usize, packed: bool) -> u64 {
         let ids = (rows as u64).saturating_mul(context as u64);
-        let slot = ids.saturating_mul(2).saturating_add(2 * ALIGN as u64).saturating_mul(4);
+        let slot = ids
+            .saturating_mul(2 + u64::from(packed))
+            .saturating_add((2 + u64::from(packed)) * ALIGN as u64)
+            .saturating_mul(4);
         slot.saturating_mul(SLOTS as u64 + 1)
     }
 
-    /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens, which have a weight if `weighted`. The memory does not
-    /// depend on `micros`.
-    pub fn new(device: &Device, [rows, context, micros]: [usize; 3], weighted: bool) -> Result<Self> {
+    /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens, which have a weight if `weighted`, and positions if
+    /// `packed`. The memory does not depend on `micros`.
+    pub fn new(
+        device: &Device,
+        [rows, context, micros]: [usize; 3],
+        [weighted, packed]: [bool; 2],
+    ) -> Result<Self> {
         let _tag = device.tag("inputs");
         let second = (rows * context).next_multiple_of(ALIGN);
-        let third = second + (rows * context).next_multiple_of(ALIGN);
-        let zeros = vec![0; if weighted { third + 1 } else { second + rows * context }];
+        let third = 2 * second;
+        let last = if packed { third + second } else { third };
+        let zeros = vec![0; if weighted { last + 1 } else { last - second + rows * context }];
         let make = || -> Result<Slot> {
             let both = Tensor::from_u32(device, [zeros.len()], &zeros)?;
-            let weight = || both.window(third, [1])?.bits_as(DType::F32);
+            let weight = || both.window(last, [1])?.bits_as(DType::F32);
             let inputs = UploadedBatch {
                 x: both.window(0, [rows, context])?,
                 y: both.window(second, [rows, context])?,
                 weight: weighted.then(weight).transpose()?,
+                positions: packed.then(|| both.window(third, [rows, context])).transpose()?,
             };
             Ok(Slot { both, inputs, used: None })
         };
@@ -81,6 +92,9 @@ impl Uploads {
         let second = batch.x.len().next_multiple_of(ALIGN);
         data[..batch.x.len()].copy_from_slice(&batch.x);
         data[second..second + batch.y.len()].copy_from_slice(&batch.y);
+        if let (Some(_), Some(positions)) = (&slot.inputs.positions, &batch.positions) {
+            data[2 * second..2 * second + positions.len()].copy_from_slice(positions);
+        }
         if let (Some(_), Some(last)) = (&slot.inputs.weight, data.last_mut()) {
             *last = weight.to_bits();
         }

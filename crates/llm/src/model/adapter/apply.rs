@@ -43,8 +43,8 @@ pub struct AdapterProduct {
 
 /// A tensor of Hugging Face's files.
 #[derive(Clone, Debug)]
-struct SourceTensor {
-    dims: Vec<usize>,
+pub(super) struct SourceTensor {
+    pub dims: Vec<usize>,
     /// Stored (in, out).
     transposed: bool,
 }
@@ -65,24 +65,8 @@ impl Adapters {
     /// `Format` for a tensor that does not exist in the model or has another shape, or that two adapters replace; `Unsupported` for an adapter of
     /// another architecture.
     pub fn new(base: &DecoderConfig, adapters: &[(Adapter, f32)]) -> Result<Self> {
-        let names = base.family.names;
-        let ends = [format!("{}{}.weight", names.prefix, names.embedding), format!("{}.weight", names.head)];
-        let mut out = Self { base: base.clone(), changed: BTreeMap::new(), ends };
-        // A model with everything that an adapter might change.
-        let wide = DecoderConfig { tied: false, ..base.clone().with_biases(true) };
-        let transposed = |shape: &ParamShape, name: &str| {
-            names.transposed && shape.dims.len() == 2 && !out.ends.iter().any(|end| end == name)
-        };
-        let table = format!("{}{}.weight", names.prefix, names.positions);
-        let mut known: HashMap<String, SourceTensor> = HashMap::new();
-        for shape in wide.shapes() {
-            for (name, rows) in &shape.pieces {
-                let width = shape.dims.last().copied().filter(|_| shape.dims.len() > 1);
-                let dims = [*rows].into_iter().chain(width).collect();
-                let transposed = transposed(&shape, name) && *name != table;
-                known.insert(name.clone(), SourceTensor { dims, transposed });
-            }
-        }
+        let mut out = Self { base: base.clone(), changed: BTreeMap::new(), ends: ends(base) };
+        let (wide, known) = known_tensors(base);
         for (adapter, scale) in adapters {
             let place = |e: Error| e.context(adapter.path.display());
             let by_name = match &adapter.naming {
@@ -301,6 +285,31 @@ impl Adapters {
     }
 }
 
+/// Returns the names of a model's embedding and head.
+fn ends(base: &DecoderConfig) -> [String; 2] {
+    let names = base.family.names;
+    [format!("{}{}.weight", names.prefix, names.embedding), format!("{}.weight", names.head)]
+}
+
+/// Returns a model with everything that an adapter might change, and its tensors in Hugging Face's files by name.
+pub(super) fn known_tensors(base: &DecoderConfig) -> (DecoderConfig, HashMap<String, SourceTensor>) {
+    let (names, ends) = (base.family.names, ends(base));
+    let wide = DecoderConfig { tied: false, ..base.clone().with_biases(true) };
+    let table = format!("{}{}.weight", names.prefix, names.positions);
+    let transposed = |shape: &ParamShape, name: &str| {
+        names.transposed && shape.dims.len() == 2 && !ends.iter().any(|end| end == name) && name != table
+    };
+    let mut known: HashMap<String, SourceTensor> = HashMap::new();
+    for shape in wide.shapes() {
+        for (name, rows) in &shape.pieces {
+            let width = shape.dims.last().copied().filter(|_| shape.dims.len() > 1);
+            let dims = [*rows].into_iter().chain(width).collect();
+            known.insert(name.clone(), SourceTensor { dims, transposed: transposed(&shape, name) });
+        }
+    }
+    (wide, known)
+}
+
 fn expect(part: &AdapterTensor, dims: &[usize]) -> Result<()> {
     match part.shape == dims {
         true => Ok(()),
@@ -312,7 +321,7 @@ fn expect(part: &AdapterTensor, dims: &[usize]) -> Result<()> {
 }
 
 /// Transposes (rows, columns) to (columns, rows).
-fn turned(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
+pub(super) fn turned(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
     (0..columns * rows).map(|i| values[i % rows.max(1) * columns + i / rows.max(1)]).collect()
 }
 
@@ -384,11 +393,11 @@ fn add_product(values: &mut [f32], [rows, columns]: [usize; 2], [left, right]: [
     });
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
+pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
+pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
@@ -424,7 +433,7 @@ fn first_part(entry: &Entry) -> Option<&AdapterTensor> {
 }
 
 /// Returns entries under the names of the model's files.
-fn of_hugging_face(
+pub(super) fn of_hugging_face(
     base: &DecoderConfig,
     adapter: &Adapter,
     known: &HashMap<String, SourceTensor>,

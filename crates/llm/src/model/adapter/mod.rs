@@ -10,6 +10,7 @@
 mod apply;
 mod gguf;
 mod peft;
+mod write;
 
 pub use apply::{AdapterProduct, Adapters, open_all};
 

@@ -29,6 +29,9 @@ pub struct AttentionOptions {
     pub softcap: Option<f32>,
     /// Drops probabilities after the softmax.
     pub dropout: Option<DropMask>,
+    /// Documents in a row: u32 (B, T) with the position of each token in its document, from 0. A causal query sees only keys of the same document.
+    /// T must be equal to S. Saved graphs and calls by name do not support it.
+    pub positions: Option<Tensor>,
 }
 
 impl AttentionOptions {
@@ -41,12 +44,27 @@ impl AttentionOptions {
             (Some(_), _) if !self.causal => Err(Error::unsupported(
                 "attention: a window requires causal attention; set `causal` or remove the window",
             )),
+            _ if self.positions.is_some() && !self.causal => Err(Error::unsupported(
+                "attention: documents require causal attention; set `causal` or remove the positions",
+            )),
             (Some(0), _) => Err(Error::shape("attention: a window of 0 keys, expected at least 1")),
             (_, Some(cap)) if !(cap > 0.0 && cap.is_finite()) => {
                 Err(Error::format(format!("attention: softcap is {cap}, expected a number above 0")))
             }
             _ => Ok(()),
         }
+    }
+    /// Returns the positions in documents in the form that kernels read.
+    fn docs(&self, batch: usize, [queries, keys]: [usize; 2]) -> Result<Option<Tensor>> {
+        let Some(positions) = &self.positions else { return Ok(None) };
+        if positions.dtype() != DType::U32 || positions.dims() != [batch, queries] || queries != keys {
+            return Err(Error::shape(format!(
+                "attention: positions {} {} for {queries} queries and {keys} keys: expected u32 ({batch},{queries}) and as many queries as keys",
+                positions.shape(),
+                positions.dtype()
+            )));
+        }
+        positions.contiguous().map(Some)
     }
     /// Returns the options with dropout for probabilities of a (B, H, T, S) attention; draws from `generator`. Probability 0 changes nothing.
     ///
@@ -214,6 +232,7 @@ impl Attention {
     }
     fn problem(&self, q: &Tensor, k: &Tensor) -> Result<AttentionProblem> {
         let ([batch, heads, queries, size], [_, kv_heads, keys, _]) = (q.dims4()?, k.dims4()?);
+        let docs = self.options.docs(batch, [queries, keys])?;
         let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
         let (scale, window) = (default_scale(&self.options, size), window.filter(|w| *w < keys));
         let dtype = q.dtype();
@@ -229,6 +248,7 @@ impl Attention {
             softcap,
             scale,
             mask,
+            docs,
             dtype,
         })
     }
@@ -418,6 +438,7 @@ impl AttentionQkv {
     fn problem(&self, qkv: &Tensor) -> Result<AttentionProblem> {
         let [batch, queries, width] = qkv.dims3()?;
         let size = width / (self.heads + 2 * self.kv_heads);
+        let docs = self.options.docs(batch, [queries; 2])?;
         let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
         let window = window.filter(|w| *w < queries);
         let (heads, kv_heads, scale) = (self.heads, self.kv_heads, default_scale(&self.options, size));
@@ -433,6 +454,7 @@ impl AttentionQkv {
             softcap,
             scale,
             mask,
+            docs,
             dtype: qkv.dtype(),
         })
     }

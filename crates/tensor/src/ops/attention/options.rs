@@ -14,18 +14,23 @@ pub(super) fn declared(call: Call) -> Call {
 /// Builds the options from those attributes; `scores` is the shape (B, H, T, S) of the dropout mask.
 pub(super) fn given(a: &Args<'_>, scores: [usize; 4]) -> Result<AttentionOptions> {
     let (scale, window, softcap) = (a.find("scale")?, a.find("window")?, a.find("softcap")?);
-    let options = AttentionOptions { causal: a.get("causal")?, scale, window, softcap, dropout: None };
+    let options =
+        AttentionOptions { causal: a.get("causal")?, scale, window, softcap, ..AttentionOptions::default() };
     options.drop(a.get("dropout")?, scores, &mut a.generator()?)
 }
 
 pub(super) fn attributes(options: &AttentionOptions) -> Attributes {
-    let AttentionOptions { causal, scale, window, softcap, dropout } = options.clone();
+    let AttentionOptions { causal, scale, window, softcap, dropout, positions } = options.clone();
     let mut out = vec![
         ("causal", causal.into()),
         ("scale", scale.into()),
         ("window", window.into()),
         ("softcap", softcap.into()),
     ];
+    if positions.is_some() {
+        // Calls by name do not have this attribute, so they refuse it.
+        out.push(("documents", true.into()));
+    }
     if let Some(mask) = dropout {
         out.extend([
             ("dropout", mask.probability.into()),

@@ -22,6 +22,8 @@ pub(super) struct AttentionProblem {
     pub softcap: Option<f32>,
     pub scale: f32,
     pub mask: Option<DropMask>,
+    /// Position of each query in its document, u32 (B,T), contiguous.
+    pub docs: Option<Tensor>,
     pub dtype: DType,
 }
 
@@ -132,6 +134,7 @@ impl AttentionProblem {
         };
         let launch = self.window.into_iter().fold(launch, |launch, window| launch.define("WINDOW", window));
         let launch = self.softcap.iter().fold(launch, |launch, _| launch.define("SOFTCAP", 1));
+        let launch = self.docs.iter().fold(launch, |launch, _| launch.define("DOCS", 1));
         launch
             .define("D", self.size)
             .define("CAUSAL", self.causal)
@@ -155,14 +158,15 @@ impl AttentionProblem {
     pub(super) fn end_grouped<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         self.sizes(launch, &[self.heads, self.queries, self.keys])
     }
-    /// Binds these sizes, the scale, and the arguments of dropout if it is used.
+    /// Binds these sizes, the scale, and the arguments of dropout and of documents if they are used.
     fn sizes<'l>(&self, launch: Launch<'l>, sizes: &[usize]) -> Launch<'l> {
         let launch = sizes.iter().fold(launch, |launch, n| launch.scalar(*n as u32)).scalar(self.scale);
         let launch = self.softcap.into_iter().fold(launch, Launch::scalar);
-        match &self.mask {
+        let launch = match &self.mask {
             Some(mask) => mask.bind(launch),
             None => launch,
-        }
+        };
+        self.docs.iter().fold(launch, |launch, docs| launch.read(docs))
     }
 }
 

@@ -48,6 +48,96 @@ fn variants_agree() {
     }
 }
 
+/// Rows of several documents give the results and the gradients of separate documents, by every algorithm that takes them.
+#[test]
+fn documents_in_a_row_are_computed_as_if_they_were_apart() {
+    let device = test_device().unwrap();
+    let mut generator = Generator::new(5);
+    let (b, h, kh, t, d) = (2, 4, 2, 70, 20);
+    let documents = [&[30, 1, 39][..], &[17, 50, 3]];
+    let positions: Vec<u32> = documents.iter().flat_map(|row| row.iter().flat_map(|n| 0..*n)).collect();
+    let positions = Tensor::from_u32(&device, [b, t], &positions).unwrap();
+    let mut draw =
+        |heads| Tensor::normal(&device, [b, heads, t, d], 0.0, 1.0, DType::F32, &mut generator).unwrap();
+    let [q, k, v, dy] = [h, kh, kh, h].map(&mut draw);
+    let causal = AttentionOptions::causal();
+    for (case, options) in [
+        causal.clone(),
+        AttentionOptions { window: Some(9), ..causal.clone() },
+        AttentionOptions { softcap: Some(2.0), scale: Some(0.7), ..causal },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut apart = [const { Vec::new() }; 4];
+        for (row, lengths) in documents.iter().enumerate() {
+            let mut start = 0;
+            for n in lengths.iter().map(|n| *n as usize) {
+                let part = |x: &Tensor| {
+                    let rows = x.slice(0, row..row + 1).unwrap().slice(2, start..start + n).unwrap();
+                    rows.contiguous().unwrap()
+                };
+                let [q, k, v] = [&q, &k, &v].map(|x| part(x).parameter("x"));
+                let y = attention(&q, &k, &v, options.clone()).unwrap();
+                y.mul(&part(&dy)).unwrap().sum(&[0, 1, 2, 3], false).unwrap().backward().unwrap();
+                let grads = [&q, &k, &v].map(|x| x.grad().unwrap());
+                for (all, part) in apart.iter_mut().zip([y.detach()].iter().chain(&grads)) {
+                    all.push((row, start, part.to_vec().unwrap()));
+                }
+                start += n;
+            }
+        }
+        let options = AttentionOptions { positions: Some(positions.clone()), ..options };
+        let [forward, backward] = explain(&q, &k, &v, options.clone()).unwrap();
+        let names = |rows: &[Row]| {
+            let takes = rows.iter().filter(|row| row.estimate.is_ok() && (case == 0 || row.chosen));
+            takes.map(|row| row.name).collect::<Vec<_>>()
+        };
+        let check = |which: usize, whole: &Tensor, name: &str| {
+            for (row, start, expected) in &apart[which] {
+                let n = expected.len() / whole.dims()[1] / d;
+                let found = whole.slice(0, *row..row + 1).unwrap().slice(2, *start..start + n).unwrap();
+                let found = found.contiguous().unwrap().to_vec().unwrap();
+                // The gradients of a document of one token are 0, so the scale is at least 1.
+                let scale = expected.iter().fold(1.0f32, |most, v| most.max(v.abs()));
+                let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(
+                    off <= 1e-6 * scale,
+                    "{name}, case {case}, result {which} of row {row} from {start}: {off}"
+                );
+            }
+        };
+        let mut last = None;
+        for name in names(&forward) {
+            let results = attention_by(&q, &k, &v, options.clone(), name).unwrap();
+            check(0, &results.0, name);
+            last = Some(results);
+        }
+        let results = last.expect("an algorithm");
+        for name in names(&backward) {
+            let grads = attention_gradients_by([&q, &k, &v], &results, &dy, options.clone(), name).unwrap();
+            grads.iter().enumerate().for_each(|(i, grad)| check(i + 1, grad, name));
+        }
+        // The packed projection reads the same heads.
+        let rows = |x: &Tensor| x.permute(&[0, 2, 1, 3]).unwrap().contiguous().unwrap();
+        let rows = [&q, &k, &v].map(|x| rows(x).reshape([b, t, x.dims()[1] * d]).unwrap());
+        let qkv = crate::ops::join::cat(&[&rows[0], &rows[1], &rows[2]], -1).unwrap();
+        let packed = attention_qkv(&qkv, h, kh, options).unwrap();
+        check(0, &packed.reshape([b, t, h, d]).unwrap().permute(&[0, 2, 1, 3]).unwrap(), "attention_qkv");
+    }
+}
+
+#[test]
+fn positions_that_do_not_fit_are_named() {
+    let device = test_device().unwrap();
+    let x = Tensor::zeros(&device, [1, 1, 4, 8], DType::F32).unwrap();
+    let positions = Tensor::from_u32(&device, [1, 3], &[0, 1, 2]).unwrap();
+    let message = |options| attention(&x, &x, &x, options).unwrap_err().to_string();
+    let options = AttentionOptions { positions: Some(positions), ..AttentionOptions::default() };
+    assert!(message(options.clone()).contains("documents require causal attention"));
+    assert!(message(AttentionOptions { causal: true, ..options }).contains("expected u32 (1,4)"));
+}
+
 fn compare(got: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64, name: &str) {
     for (part, (got, expected)) in got.iter().zip(expected).enumerate() {
         let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
@@ -196,6 +286,7 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
             softcap,
             scale,
             mask,
+            docs: None,
             dtype,
         };
         same_forward(&device, &p, &bf16x3::FORWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
@@ -246,6 +337,7 @@ fn wide_heads_agree_with_the_portable_kernels() {
             softcap,
             scale,
             mask,
+            docs: None,
             dtype,
         };
         same_forward(&device, &p, &wide::FORWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));

@@ -44,6 +44,8 @@ pub struct RecordTokenizer {
     templates: Templates,
     answers: Answers,
     given: Option<GivenTemplate>,
+    /// Whether conversations get the begin token if the template omits it.
+    begins: bool,
     /// The text of `tokenizer.json`, as it is used.
     file: String,
 }
@@ -68,7 +70,7 @@ impl RecordTokenizer {
         let file = netcl_model::tokenizer::Tokenizer::text_of_dir(folder)?;
         let Some(name) = chat_template else {
             let templates = Templates::from_folder(folder)?;
-            return Ok(Self { tokenizer, templates, answers, given: None, file });
+            return Ok(Self { tokenizer, templates, answers, given: None, begins: false, file });
         };
         let builtin = BUILTIN.iter().find(|(known, ..)| *known == name);
         let (text, stop) = match builtin {
@@ -91,7 +93,14 @@ impl RecordTokenizer {
         };
         let templates =
             Templates::new([("default", text.as_str())]).map_err(|e| e.context("--chat-template"))?;
-        Ok(Self { tokenizer, templates, answers, given: Some(GivenTemplate { text, stop }), file })
+        let given = Some(GivenTemplate { text, stop });
+        Ok(Self { tokenizer, templates, answers, given, begins: false, file })
+    }
+
+    /// Adds the begin token to conversations whose template omits it: for the model of a GGUF file, which gets it in chats.
+    #[must_use]
+    pub fn beginning(self, begins: bool) -> Self {
+        Self { begins, ..self }
     }
 
     /// Returns the template that the user named.
@@ -120,7 +129,8 @@ impl RecordTokenizer {
     /// Returns everything on which the tokens of records depend, except the tokenizer's file.
     pub(super) fn key(&self) -> Vec<u8> {
         let text = |tools| self.templates.get(None, tools).map_or("", Template::text);
-        format!("{:?}\0{:?}\0{}\0{}", self.answers, self.tokenizer.eos(), text(false), text(true))
+        let begins = if self.begins { "\0begins" } else { "" };
+        format!("{:?}\0{:?}\0{}\0{}{begins}", self.answers, self.tokenizer.eos(), text(false), text(true))
             .into_bytes()
     }
 
@@ -130,8 +140,9 @@ impl RecordTokenizer {
     /// Errors of the tokenizer.
     pub(super) fn encoder(&self) -> Result<RecordEncoder<'_>> {
         let masks = |tools| self.templates.get(None, tools).ok();
-        let masks =
-            [false, true].map(masks).map(|t| t.map(|t| AnswerMasks::new(&self.tokenizer, t)).transpose());
+        let masks = [false, true]
+            .map(masks)
+            .map(|t| t.map(|t| AnswerMasks::new(&self.tokenizer, t)?.beginning(self.begins)).transpose());
         let [plain, tools] = masks;
         Ok(RecordEncoder { of: self, masks: [plain?, tools?] })
     }

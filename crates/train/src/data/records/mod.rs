@@ -14,6 +14,7 @@ mod example;
 mod messages;
 mod open;
 mod order;
+mod packing;
 mod reader;
 mod scan;
 mod set;
@@ -22,6 +23,7 @@ mod table;
 pub use encoder::{GivenTemplate, RecordTokenizer, builtin_template};
 pub(crate) use open::open;
 pub use open::{RecordOptions, RecordReport};
+pub use packing::Packing;
 pub use set::{RecordSet, RecordSplits};
 
 #[cfg(test)]

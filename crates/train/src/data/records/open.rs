@@ -2,6 +2,7 @@
 
 use super::encoder::{RecordEncoder, RecordTokenizer, Refused};
 use super::example::Example;
+use super::packing::Packing;
 use super::reader::{FoundRecord, RecordReader};
 use super::set::{BROKEN, FIRST, Fitted, RecordSet, RecordSplits, TRAINED};
 use crate::data::progress::{DataWatch, DataWatcher, Stage};
@@ -9,6 +10,7 @@ use crate::data::token_cache::{self, TokenCache};
 use crate::data::{TextFile, Tokens};
 use netcl_device::{Error, Result, counted};
 use netcl_llm::answers::TrainedToken;
+use std::sync::Arc;
 use std::thread;
 
 /// Records encoded by a thread at a time.
@@ -27,6 +29,8 @@ const VERSION: &[u8] = b"records 1";
 pub struct RecordOptions {
     /// Maximum tokens of a record.
     pub context: usize,
+    /// Whether several records share a row.
+    pub pack: bool,
     /// Whether longer records are left out instead of truncated.
     pub drop_long: bool,
     /// Whether broken records are counted instead of being an error.
@@ -50,6 +54,10 @@ pub struct RecordReport {
     pub longest: usize,
     /// Tokens of a row.
     pub context: usize,
+    /// Training rows, if a row has several records.
+    pub packed_rows: Option<usize>,
+    /// Tokens of all training records.
+    pub train_tokens: usize,
     /// Records that were truncated.
     pub truncated: usize,
     /// Records that were left out because they are longer than the context.
@@ -69,6 +77,13 @@ impl RecordReport {
             "{}: {train} to train and {val} to validate, {} tokens, {share:.1} % of them trained; the longest record has {}, rows have {}",
             self.formats, self.tokens, self.longest, self.context
         );
+        if let Some(rows) = self.packed_rows {
+            let full = 100.0 * self.train_tokens as f64 / (rows * self.context).max(1) as f64;
+            line += &format!(
+                "; the records to train are packed into {}, {full:.1} % full",
+                counted(rows as u64, "row")
+            );
+        }
         for (count, what) in [
             (self.truncated, "truncated to --context"),
             (self.dropped, "dropped as longer than --context"),
@@ -109,7 +124,9 @@ pub(crate) fn open(
         }
     };
     let longest = train.longest().max(val.as_ref().map_or(0, RecordSet::longest));
-    let context = options.context.min(longest.next_multiple_of(CONTEXT_MULTIPLE).max(1));
+    // Packed rows are as long as the context, unless all records fit into less.
+    let most = if options.pack { train.tokens().max(longest) } else { longest };
+    let context = options.context.min(most.next_multiple_of(CONTEXT_MULTIPLE).max(1));
     let (train, fitted) = train.fitted(context, options.drop_long)?;
     let (val, more) = match val {
         Some(val) => val.fitted(context, options.drop_long).map(|(val, fitted)| (Some(val), fitted))?,
@@ -117,7 +134,10 @@ pub(crate) fn open(
     };
     let val = val.filter(|val| !val.is_empty());
     let sum = |of: fn(&RecordSet) -> usize| of(&train) + val.as_ref().map_or(0, of);
+    let packing = options.pack.then(|| Arc::new(Packing::of(&train.lengths(), context)));
     let report = RecordReport {
+        packed_rows: packing.as_ref().map(|packing| packing.len()),
+        train_tokens: train.tokens(),
         formats: formats.to_owned(),
         records: [train.len(), val.as_ref().map_or(0, RecordSet::len)],
         tokens: sum(RecordSet::tokens),
@@ -136,7 +156,7 @@ pub(crate) fn open(
             options.context
         )));
     }
-    Ok((RecordSplits { train, val, context }, report))
+    Ok((RecordSplits { train, val, context, packing }, report))
 }
 
 /// Returns the tokens of all records of some files, with the bits of [`RecordSet`].

@@ -1,6 +1,7 @@
 //! Encoded records: their tokens, and where each begins.
 
 use super::order::shuffled;
+use super::packing::Packing;
 use crate::data::{Batch, IGNORED_TARGET, Tokens};
 use netcl_device::{Error, Result};
 use std::sync::Arc;
@@ -25,6 +26,15 @@ pub struct RecordSplits {
     pub val: Option<RecordSet>,
     /// Length of a row in tokens, of which no record has more.
     pub context: usize,
+    /// Training records by row, if a row has several.
+    pub packing: Option<Arc<Packing>>,
+}
+
+impl RecordSplits {
+    /// Returns the number of training rows.
+    pub fn rows(&self) -> usize {
+        self.packing.as_ref().map_or(self.train.len(), |packing| packing.len())
+    }
 }
 
 /// A record of the set.
@@ -138,6 +148,11 @@ impl RecordSet {
         Ok((Self { tokens: self.tokens.clone(), spans: spans.into() }, told))
     }
 
+    /// Returns the number of tokens of each record.
+    pub(super) fn lengths(&self) -> Vec<usize> {
+        self.spans.iter().map(|span| span.len as usize).collect()
+    }
+
     /// Returns the trained targets of a record.
     pub(in crate::data) fn targets(&self, record: usize) -> u64 {
         self.spans.get(record).map_or(0, |span| span.trained.into())
@@ -160,36 +175,45 @@ impl RecordSet {
         Ok(words.into_iter().map(|word| (word & ID, word & TRAINED != 0)).collect())
     }
 
-    /// Returns rows with one record each, padded with ignored targets; `None` is an empty row.
+    /// Returns rows of records one after the other, padded with ignored targets. With `packed`, each token has its position in its record.
     ///
     /// # Errors
     /// `Format` for an id outside `vocab`; errors of reading the tokens.
     pub(in crate::data) fn rows(
         &self,
-        records: impl ExactSizeIterator<Item = Option<usize>>,
-        context: usize,
-        vocab: usize,
+        rows_of: impl ExactSizeIterator<Item = Vec<usize>>,
+        [context, vocab]: [usize; 2],
+        packed: bool,
     ) -> Result<Batch> {
-        let rows = records.len();
+        let rows = rows_of.len();
         let (mut x, mut y) = (vec![0; rows * context], vec![IGNORED_TARGET; rows * context]);
-        for (row, record) in records.enumerate() {
-            let Some(record) = record else { continue };
+        let mut positions = packed.then(|| vec![0; rows * context]);
+        let mut at = 0;
+        let records =
+            rows_of.enumerate().flat_map(|(row, records)| records.into_iter().map(move |r| (row, r)));
+        let mut last = None;
+        for (row, record) in records {
+            if last.replace(row) != Some(row) {
+                at = row * context;
+            }
+            let end = (row + 1) * context;
             let words = self.record(record)?;
             if let Some((id, _)) = words.iter().find(|(id, _)| *id as usize >= vocab) {
                 return Err(Error::format(format!(
                     "the tokenizer returned the id {id}, but the vocabulary has {vocab} tokens; use the tokenizer of the model"
                 )));
             }
-            let at = row * context;
-            for (place, (id, _)) in x[at..at + context].iter_mut().zip(&words) {
+            for (place, (id, _)) in x[at..end].iter_mut().zip(&words) {
                 *place = *id;
             }
-            for (place, (id, _)) in
-                y[at..at + context].iter_mut().zip(words.iter().skip(1)).filter(|(_, w)| w.1)
-            {
+            for (place, (id, _)) in y[at..end].iter_mut().zip(words.iter().skip(1)).filter(|(_, w)| w.1) {
                 *place = *id;
             }
+            if let Some(positions) = &mut positions {
+                positions[at..end].iter_mut().zip(0..words.len() as u32).for_each(|(place, n)| *place = n);
+            }
+            at = (at + words.len()).min(end);
         }
-        Ok(Batch { x, y, rows, context, step_targets: None })
+        Ok(Batch { x, y, rows, context, step_targets: None, positions })
     }
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}\
                         <|endoftext|>\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
 const OPTIONS: RecordOptions =
-    RecordOptions { context: 512, drop_long: false, skip_bad: false, val_split: 0.0 };
+    RecordOptions { context: 512, pack: false, drop_long: false, skip_bad: false, val_split: 0.0 };
 
 /// A model's folder with a tokenizer of bytes, and a template if `template`.
 fn model(template: bool) -> TempDir {
@@ -315,8 +315,9 @@ fn batches_have_each_record_once_per_epoch() {
     let made = source(&[("a.jsonl", &many(21))], false, Answers::All).unwrap();
     let (splits, _) = made.open(OPTIONS, None).unwrap();
     let vocab = 280;
-    let loader =
-        |sizes, accum, epochs| Loader::of_records(splits.train.clone(), vocab, sizes, accum, epochs).unwrap();
+    let loader = |sizes, accum, epochs| {
+        Loader::of_records((splits.train.clone(), None), vocab, sizes, accum, epochs).unwrap()
+    };
     let rows_of = |loader: &Loader, steps: u64, accum: u32| {
         let mut rows = Vec::new();
         for step in 0..steps {
@@ -361,8 +362,53 @@ fn batches_have_each_record_once_per_epoch() {
     let (part, all) = (loader([8, 64], 1, None).part(3..5), loader([8, 64], 1, None));
     let (part, all) = (part.batch(at).unwrap(), all.batch(at).unwrap());
     assert_eq!((&part.x[..], part.step_targets), (&all.x[3 * 64..5 * 64], all.step_targets));
-    let small = Loader::of_records(splits.train.clone(), 99, [8, 64], 1, None).unwrap();
+    let small = Loader::of_records((splits.train.clone(), None), 99, [8, 64], 1, None).unwrap();
     assert!(small.batch(at).unwrap_err().message().contains("the vocabulary has 99 tokens"));
+}
+
+/// Packed rows have every record once per epoch, each with positions from 0, and the targets of the records.
+#[test]
+fn packed_rows_have_each_record_once_per_epoch() {
+    let made = source(&[("a.jsonl", &many(40))], false, Answers::All).unwrap();
+    let (splits, report) = made.open(RecordOptions { pack: true, context: 64, ..OPTIONS }, None).unwrap();
+    let rows = splits.rows();
+    let full = splits.train.tokens() as f64 / (rows * 64) as f64;
+    assert!(rows < 30 && full > 0.85 && splits.context == 64, "{rows} rows, {full}");
+    let line = report.line();
+    assert!(line.contains(&format!("packed into {rows} rows, {:.1} % full", 100.0 * full)), "{line}");
+    let whole = (splits.train.clone(), splits.packing.clone());
+    let loader = Loader::of_records(whole, 280, [rows, 64], 1, Some(2)).unwrap();
+    assert!(loader.is_packed() && loader.is_weighted());
+    let mut expected: Vec<Vec<u32>> = (0..40)
+        .map(|record| splits.train.record(record).unwrap().into_iter().map(|(id, _)| id).collect())
+        .collect();
+    expected.sort();
+    let mut orders = Vec::new();
+    for step in 0..2 {
+        let batch = loader.batch(Position { seed: 5, step, micro: 0 }).unwrap();
+        assert_eq!(batch.step_targets, Some(splits.train.trained() as u64));
+        let trained = batch.y.iter().filter(|y| **y != IGNORED_TARGET).count();
+        assert_eq!(trained, splits.train.trained());
+        let positions = batch.positions.unwrap();
+        let mut found: Vec<Vec<u32>> = Vec::new();
+        for (at, (id, position)) in batch.x.iter().zip(&positions).enumerate() {
+            match (*position, found.last_mut()) {
+                (0, _) => found.push(vec![*id]),
+                (n, Some(record)) if record.len() == n as usize => record.push(*id),
+                _ => panic!("position {position} at {at}"),
+            }
+            // A target is the next token of the same record.
+            if batch.y[at] != IGNORED_TARGET {
+                assert_eq!((batch.x[at + 1], positions[at + 1]), (batch.y[at], position + 1));
+            }
+        }
+        found.retain(|record| record.len() > 1);
+        orders.push(found.clone());
+        found.sort();
+        assert_eq!(found, expected);
+    }
+    assert_ne!(orders[0], orders[1]);
+    assert!(loader.batch(Position { seed: 5, step: 2, micro: 0 }).unwrap().step_targets == Some(0));
 }
 
 #[test]

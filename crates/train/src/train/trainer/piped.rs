@@ -185,6 +185,7 @@ impl Stage<'_> {
             recompute: self.texts.config.recompute,
             rows_before,
             loss_weight: slot.weight.as_ref(),
+            positions: None,
         };
         detect_anomaly(self.training.passes.detect_anomaly, || {
             let x = match (&slot.input, &slot.ids) {

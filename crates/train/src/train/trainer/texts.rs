@@ -70,8 +70,8 @@ pub(crate) struct TextBatchSource {
     device: Device,
     /// Rows, context and micro-batches.
     sizes: [usize; 3],
-    /// Whether the losses of a batch are weighted.
-    weighted: bool,
+    /// Whether the losses of a batch are weighted, and whether its rows have several records.
+    kind: [bool; 2],
 }
 
 impl Texts {
@@ -184,14 +184,14 @@ impl Task for Texts {
             from: training.progress.position,
             device: training.device.clone(),
             sizes: [rows, c.context, c.grad_accum as usize],
-            weighted: self.loader.is_weighted(),
+            kind: [self.loader.is_weighted(), self.loader.is_packed()],
         }
     }
 
     fn ahead<O>(source: TextBatchSource, work: impl FnOnce(&mut Feed) -> Result<O>) -> Result<O> {
-        let TextBatchSource { loader, from, device, sizes, weighted } = source;
+        let TextBatchSource { loader, from, device, sizes, kind } = source;
         let batches = Prefetch::start(loader, from, PREFETCH)?;
-        let uploads = Uploads::new(&device, sizes, weighted)?;
+        let uploads = Uploads::new(&device, sizes, kind)?;
         work(&mut Feed { batches, uploads })
     }
 

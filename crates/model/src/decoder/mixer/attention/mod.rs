@@ -52,10 +52,16 @@ impl Mixer for Attention {
             window: self.kind.window,
             softcap,
             dropout: mask,
+            positions: pass.mode.positions.cloned(),
         };
         let qkv = self.qkv.forward(x)?; // (B, T, (H + 2 KH) D)
         let angles = self.kind.rotary.and_then(|set| pass.angles.get(set));
         let rotated = |x: Tensor, n: usize| match angles {
+            // The tables have a row per token of the batch.
+            Some([cosines, sines]) if pass.mode.positions.is_some() => {
+                let [b, t, width] = x.dims3()?;
+                rope(&x.reshape([1, b * t, width])?, cosines, sines, n, size)?.reshape([b, t, width])
+            }
             Some([cosines, sines]) => rope(&x, cosines, sines, n, size),
             None => Ok(x),
         };

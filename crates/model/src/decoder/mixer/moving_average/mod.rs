@@ -13,7 +13,7 @@ use crate::decoder::state::{At, LayerState, StateSpec};
 use crate::params::{Init, Params};
 use netcl_tensor::ops::fused_linear::FusedOps;
 use netcl_tensor::ops::join::cat;
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::{Error, Result, Tensor};
 
 /// Name of the moving average mixer.
 pub const MOVING_AVERAGE: MixerName = MixerName::new("moving_average");
@@ -118,6 +118,11 @@ impl MovingAverage {
 
 impl Mixer for MovingAverage {
     fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        if pass.mode.positions.is_some() {
+            return Err(Error::unsupported(
+                "moving average: rows of several documents are not supported; train without --pack",
+            ));
+        }
         let u = self.input.forward(x)?;
         let Some(past) = pass.past else { return self.averages(&u, None) };
         let position = Tensor::from_u32(u.device(), [1], &[past.start as u32])?;

@@ -5,7 +5,7 @@
  * are in different banks.
  *
  * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with register tiles as in "Efficient GEMM in CUDA" (CUTLASS).
- * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements
+ * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW, DOCS and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements
  * of q, k, v and the gradients can be moved at once: D, strides and starts are multiples of 4).
  */
 #if WG < 8
@@ -23,6 +23,9 @@
 #endif
 #ifndef WINDOW
 #define WINDOW 0
+#endif
+#ifndef DOCS
+#define DOCS 0
 #endif
 #ifndef SOFTCAP
 #define SOFTCAP 0
@@ -167,3 +170,20 @@ static inline int last_key(uint r, uint rows, uint t_len, uint s_len) {
   return r < rows ? (int)s_len - 1 : -1;
 #endif
 }
+
+/* Documents, as in attention_lanes.cl. FIRST_OF_DOC is the first key of the document of row r of the list; rows past the end have the last row's. */
+#if DOCS
+#define DOC_ARG , __global const uint *docs
+#define DOC_START docs += b * t_len;
+#define FIRST_OF_DOC(r) first_of_doc(r, rows, t_len, s_len, docs)
+#define OUT_OF_DOC(s, first) ((s) < (first))
+static inline int first_of_doc(uint r, uint rows, uint t_len, uint s_len, __global const uint *docs) {
+  const uint t = min(r, rows - 1) / GROUP;
+  return (int)t + (int)s_len - (int)t_len - (int)docs[t];
+}
+#else
+#define DOC_ARG
+#define DOC_START
+#define FIRST_OF_DOC(r) 0
+#define OUT_OF_DOC(s, first) 0
+#endif

@@ -5,7 +5,8 @@
  *
  * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with queries in SIMD lanes; the query heads of a key head as one list of rows
  * (Ainslie et al. 2023, arXiv:2305.13245).
- * Defines: D head size (1..256), CAUSAL, WINDOW (maximum keys that a query sees, 0: all), SOFTCAP, DROPOUT, DTYPE, VW (4, 8, 16).
+ * Defines: D head size (1..256), CAUSAL, WINDOW (maximum keys that a query sees, 0: all), DOCS (a document mask), SOFTCAP, DROPOUT, DTYPE,
+ * VW (4, 8, 16).
  *
  * Soft-capping (Gemma 2): a score s becomes cap * tanh(s / cap), and its derivative is 1 - tanh(s / cap)^2.
  */
@@ -17,6 +18,9 @@
 #endif
 #ifndef WINDOW
 #define WINDOW 0
+#endif
+#ifndef DOCS
+#define DOCS 0
 #endif
 #ifndef SOFTCAP
 #define SOFTCAP 0
@@ -264,6 +268,33 @@ static inline int first_key(const block_t *r, int more) {
         (p)[i * QV + j] = select((p)[i * QV + j], (FV)(NEG), (IV)((s0) + i) <= (last)[j] - (IV)(WINDOW));
 #else
 #define MASK_WINDOW(p, s0, n, r, last, more)
+#endif
+
+/* Documents: query t sees keys from t + S - T - docs[b*T + t] on, where docs has its position in its document. Documents are in the order of
+ * their tokens, so no later row sees a key before those of the first row. */
+#if DOCS
+#define DOC_ARG , __global const uint *docs
+#define DOC_START docs += b * t_len;
+#define FIRST_KEY(r, first, more) max(first_key(r, more), (first)[0] / BK * BK)
+/* Writes the first key of each row's document. */
+static inline void first_of_docs(int *first, const block_t *r, int more, __global const uint *docs) {
+  for (int i = 0; i < BQ; ++i) first[i] = (int)r->t[i] + more - (int)docs[r->t[i]];
+}
+/* Declares the first keys of a block. */
+#define DOC_FIRST(first, r, more)                                                                                      \
+  int first[BQ];                                                                                                       \
+  first_of_docs(first, r, more, docs);
+/* Sets scores of keys s0 .. s0 + n - 1 before a lane's document to NEG. */
+#define MASK_DOCS(p, s0, n, first)                                                                                     \
+  for (int i = 0; i < min((n), (first)[BQ - 1] - (s0)); ++i)                                                           \
+    _Pragma("unroll") for (int j = 0; j < QV; ++j)                                                                     \
+        (p)[i * QV + j] = select((p)[i * QV + j], (FV)(NEG), (IV)((s0) + i) < CAT(vload, VW)(j, first));
+#else
+#define DOC_ARG
+#define DOC_START
+#define DOC_FIRST(first, r, more)
+#define FIRST_KEY(r, first, more) first_key(r, more)
+#define MASK_DOCS(p, s0, n, first)
 #endif
 
 /* Returns the last key that each lane of vector j sees. */

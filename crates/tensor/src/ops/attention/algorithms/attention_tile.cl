@@ -26,7 +26,7 @@
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global T *o, __global float *lse,
-    uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
+    uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS DOC_ARG) {
   DROP_START
   __local float4 tq[BQ * ROW4], tk[BK * ROW4];
   __local float p[BQ * PS], red[BQ * (TX + 1)];
@@ -35,23 +35,25 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
   const uint r0 = (blocks - 1 - get_group_id(0)) * BQ; /* long causal blocks first */
   const int n = min((int)(rows - r0), BQ), y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
   const int end = min(last_key(r0 + n - 1, rows, t_len, s_len) + 1, (int)s_len);
+  DOC_START
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
   load_queries(tq, BQ, q + q0 + b * qb + h * GROUP * qh, r0, n, qh, qt);
 
   float4 acc[RQ][CHUNKS];
   float top[RQ], sum[RQ];
-  int last[RQ];
+  int last[RQ], doc[RQ];
   UNROLL for (int i = 0; i < RQ; ++i) {
     top[i] = 0.97f * NEG; /* above NEG, so that a masked score gives 0 even if no key was visible yet */
     sum[i] = 0.0f;
     last[i] = last_key(r0 + y + i * TY, rows, t_len, s_len);
+    doc[i] = FIRST_OF_DOC(r0 + y + i * TY);
     UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
   }
 #if DROPOUT
   __local float mask[BQ * PS];
 #endif
-  for (int s0 = first_key(r0, t_len, s_len, BK); s0 < end; s0 += BK) {
+  for (int s0 = max(first_key(r0, t_len, s_len, BK), FIRST_OF_DOC(r0) / BK * BK); s0 < end; s0 += BK) {
     const int nk = min(BK, end - s0);
     load_keys(tk, BK, k, s0, nk, kt);
 #if DROPOUT
@@ -63,7 +65,8 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     UNROLL for (int i = 0; i < RQ; ++i) {
       float high = top[i];
       UNROLL for (int j = 0; j < RK; ++j) {
-        s[i][j] = UNSEEN(s0 + x + j * TX, last[i]) ? NEG : SCORE(s[i][j]);
+        const int key = s0 + x + j * TX;
+        s[i][j] = UNSEEN(key, last[i]) || OUT_OF_DOC(key, doc[i]) ? NEG : SCORE(s[i][j]);
         high = high > s[i][j] ? high : s[i][j];
       }
       red[(y + i * TY) * (TX + 1) + x] = high;

@@ -22,7 +22,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const T *o,
     __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dq, ulong dq0,
-    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
+    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS DOC_ARG) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float ds[BT * PS];
@@ -31,6 +31,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   const uint r0 = (blocks - 1 - get_group_id(0)) * BT;
   const int n = min((int)(rows - r0), BT), y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
   const int end = min(last_key(r0 + n - 1, rows, t_len, s_len) + 1, (int)s_len);
+  DOC_START
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
   dq += dq0 + b * dqb + h * GROUP * dqh;
@@ -44,13 +45,14 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
 
   float4 acc[NY][CHUNKS];
   float stat[NY], dot_o[NY];
-  int last[NY];
+  int last[NY], doc[NY];
   /* lse is read without a branch; rows past the end see no key anyway. Intel's CPU compiler (2026.2) would move the negation of stat into such a
    * branch, and then give every item the last item's value after the next barrier. */
   UNROLL for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
     uint m, t = row_of(min(r0 + row, rows - 1), &m);
     last[i] = last_key(r0 + row, rows, t_len, s_len);
+    doc[i] = FIRST_OF_DOC(r0 + row);
     stat[i] = lse[m * (ulong)t_len + t] * LOG2_E;
     UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
     /* Summed in the order of DOT_TILE: for a query that sees one key, dO*v and dO*o are then equal and its gradient is 0. */
@@ -65,7 +67,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
 #if DROPOUT
   __local float mask[BT * PS];
 #endif
-  for (int s0 = first_key(r0, t_len, s_len, BT); s0 < end; s0 += BT) {
+  for (int s0 = max(first_key(r0, t_len, s_len, BT), FIRST_OF_DOC(r0) / BT * BT); s0 < end; s0 += BT) {
     const int nk = min(BT, end - s0);
     load_keys(tk, BT, k, s0, nk, kt);
     load_keys(tv, BT, v, s0, nk, vt);
@@ -78,12 +80,13 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     DOT_TILE(dp, NY, NX, tg, tv, y, x)
     UNROLL for (int i = 0; i < NY; ++i)
       UNROLL for (int j = 0; j < NX; ++j) {
-        const int at = (y + i * TY) * PS + x + j * TX;
+        const int at = (y + i * TY) * PS + x + j * TX, key = s0 + x + j * TX;
+        const int unseen = UNSEEN(key, last[i]) || OUT_OF_DOC(key, doc[i]);
 #if SOFTCAP
-        const float score = SCORE(s[i][j]), e = UNSEEN(s0 + x + j * TX, last[i]) ? 0.0f : exp2(score - stat[i]);
+        const float score = SCORE(s[i][j]), e = unseen ? 0.0f : exp2(score - stat[i]);
 #else
         const float score = 0.0f;
-        const float e = UNSEEN(s0 + x + j * TX, last[i]) ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat[i]));
+        const float e = unseen ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat[i]));
 #endif
 #if DROPOUT
         dp[i][j] *= mask[at];
@@ -107,7 +110,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const float *lse,
     __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dk, ulong dk0, ulong dkb, ulong dkh,
     ulong dkt, __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, __global const float *delta, uint heads,
-    uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
+    uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS DOC_ARG) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float p[BT * PS], ds[BT * PS];
@@ -116,6 +119,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
   const int s0 = get_group_id(0) * BT, n = min((int)s_len - s0, BT);
   const int y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
   q += q0 + b * qb + h * GROUP * qh;
+  DOC_START
   g += g0 + b * gb + h * GROUP * gh;
   lse += (b * heads + h * GROUP) * t_len;
   delta += (b * heads + h * GROUP) * t_len;
@@ -140,6 +144,8 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
   __local float mask[BT * PS];
 #endif
   for (uint r0 = first; r0 < seen; r0 += BT) {
+    /* Rows from here on are in documents that begin after this tile. */
+    if (OUT_OF_DOC(s0 + n - 1, FIRST_OF_DOC(r0))) break;
     const int nq = min((int)(rows - r0), BT);
     barrier(CLK_LOCAL_MEM_FENCE);
     load_queries(tq, BT, q, r0, nq, qh, qt);
@@ -153,16 +159,17 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     DOT_TILE(dp, NY, NX, tv, tg, y, x)
     UNROLL for (int j = 0; j < NX; ++j) {
       const uint r = r0 + x + j * TX;
-      const int last = last_key(r, rows, t_len, s_len);
+      const int last = last_key(r, rows, t_len, s_len), doc = FIRST_OF_DOC(r);
       uint m, t = row_of(r, &m);
       const ulong at = m * (ulong)t_len + t;
       const float stat = r < rows ? lse[at] * LOG2_E : -NEG, dot_o = r < rows ? delta[at] : 0.0f;
       UNROLL for (int i = 0; i < NY; ++i) {
-        const int to = (y + i * TY) * PS + x + j * TX;
+        const int to = (y + i * TY) * PS + x + j * TX, key = s0 + y + i * TY;
+        const int unseen = UNSEEN(key, last) || OUT_OF_DOC(key, doc);
 #if SOFTCAP
-        const float score = SCORE(s[i][j]), e = UNSEEN(s0 + y + i * TY, last) ? 0.0f : exp2(score - stat);
+        const float score = SCORE(s[i][j]), e = unseen ? 0.0f : exp2(score - stat);
 #else
-        const float score = 0.0f, e = UNSEEN(s0 + y + i * TY, last) ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
+        const float score = 0.0f, e = unseen ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
 #endif
 #if DROPOUT
         const float w = mask[to];

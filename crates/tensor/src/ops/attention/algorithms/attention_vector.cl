@@ -20,11 +20,12 @@
 __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0,
                             ulong kb, ulong kh, ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt,
                             __global T *o, __global float *lse, uint heads, uint kv_heads, uint t_len, uint s_len,
-                            float scale CAP_ARG DROP_ARGS) {
+                            float scale CAP_ARG DROP_ARGS DOC_ARG) {
   DROP_START
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const uint r0 = (blocks - 1 - get_group_id(0)) * BQ; /* long causal blocks first */
+  DOC_START
   q += q0 + b * qb + h * group * qh;
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
@@ -34,6 +35,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   IV last[QV];
   const block_t r = block_of(r0, rows, group);
   const int more = (int)s_len - (int)t_len;
+  DOC_FIRST(first, &r, more)
   load_lanes(xq, &r, SCORE_FACTOR, q, qh, qt);
   for (int j = 0; j < QV; ++j) {
     last[j] = last_key(&r, j, more);
@@ -54,7 +56,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   float wide[BK * DP];
 #endif
 
-  for (int s0 = first_key(&r, more); s0 < end; s0 += BK) {
+  for (int s0 = FIRST_KEY(&r, first, more); s0 < end; s0 += BK) {
     const int n = min(BK, end - s0);
 #if DTYPE == 0
     const rows_t kr = k + s0 * kt, vr = v + s0 * vt;
@@ -75,6 +77,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
         p[i * QV + j] = select(p[i * QV + j], (FV)(NEG), (IV)(s0 + i) > last[j]);
 #endif
     MASK_WINDOW(p, s0, n, &r, last, more)
+    MASK_DOCS(p, s0, n, first)
     FV by[QV];
 #pragma unroll
     for (int j = 0; j < QV; ++j) by[j] = top[j];

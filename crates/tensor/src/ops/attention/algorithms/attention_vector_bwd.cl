@@ -83,12 +83,13 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
                             ulong gh, ulong gt, __global T *dq, ulong dq0, ulong dqb, ulong dqh, ulong dqt,
                             __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt, __global T *dv, ulong dv0,
                             ulong dvb, ulong dvh, ulong dvt, __global float *acc, uint heads, uint kv_heads, uint t_len,
-                            uint s_len, float scale CAP_ARG DROP_ARGS) {
+                            uint s_len, float scale CAP_ARG DROP_ARGS DOC_ARG) {
   DROP_START
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
   const uint part = get_group_id(0), parts = get_num_groups(0);
   const ulong h = get_group_id(1), b = get_group_id(2), wt = (ulong)heads * D;
   const ulong dv_at = (ulong)((s_len + MR - 1) / MR * MR) * DP;
+  DOC_START
   q += q0 + b * qb + h * group * qh;
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
@@ -113,6 +114,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   for (uint block = part; block < blocks; block += parts) {
     const block_t r = block_of(block * BQ, rows, group);
     FV stat[QV], delta[QV];
+    DOC_FIRST(first, &r, more)
     load_rows(rq, &r, q, qh, qt);
     load_rows(rg, &r, g, gh, gt);
     load_lanes(xq, &r, SCORE_FACTOR, q, qh, qt);
@@ -136,7 +138,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
     drop_rows(lo, hi, &r, offset, b * heads + h * group, t_len, s_len);
 #endif
 
-    for (int s0 = first_key(&r, more); s0 < end; s0 += BK) {
+    for (int s0 = FIRST_KEY(&r, first, more); s0 < end; s0 += BK) {
       const int n = min(BK, end - s0), full = (n + MR - 1) / MR * MR;
 #if DTYPE == 0
       const rows_t kr = k + s0 * kt, vr = v + s0 * vt;
@@ -165,6 +167,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
           p[i * QV + j] = select(p[i * QV + j], (FV)(NEG), (IV)(s0 + i) > last[j]);
 #endif
       MASK_WINDOW(p, s0, n, &r, last, more)
+      MASK_DOCS(p, s0, n, first)
       for (int i = n * QV; i < full * QV; ++i) p[i] = (FV)(NEG);
       for (int i = 0; i < full; ++i)
 #pragma unroll

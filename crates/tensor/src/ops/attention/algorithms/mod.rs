@@ -106,8 +106,8 @@ pub(super) struct AttentionSignature {
     dtype: DType,
     sizes: [usize; 6],
     window: Option<usize>,
-    /// Causal, soft-capped, with dropout, with a positive scale.
-    flags: [bool; 4],
+    /// Causal, soft-capped, with dropout, with a positive scale, with documents.
+    flags: [bool; 5],
     places: [(usize, [usize; 3]); 7],
     o: usize,
 }
@@ -121,7 +121,7 @@ fn signature(p: &AttentionProblem, views: &[&View<'_>], o: &Tensor) -> Attention
         dtype: p.dtype,
         sizes: [p.batch, p.heads, p.kv_heads, p.queries, p.keys, p.size],
         window: p.window,
-        flags: [p.causal, p.softcap.is_some(), p.mask.is_some(), p.scale > 0.0],
+        flags: [p.causal, p.softcap.is_some(), p.mask.is_some(), p.scale > 0.0, p.docs.is_some()],
         places,
         o: o.layout().offset % ALIGNED,
     }
@@ -131,7 +131,14 @@ fn signature(p: &AttentionProblem, views: &[&View<'_>], o: &Tensor) -> Attention
 fn class(p: &AttentionProblem) -> u64 {
     let log = |n: usize| u64::from(n.max(1).next_power_of_two().ilog2().min(31));
     let sizes = log(p.batch * p.heads) | log(p.queries) << 5 | log(p.keys) << 10 | log(p.size) << 15;
-    let flags = [p.causal, p.window.is_some(), p.softcap.is_some(), p.mask.is_some(), p.group() > 1];
+    let flags = [
+        p.docs.is_some(),
+        p.causal,
+        p.window.is_some(),
+        p.softcap.is_some(),
+        p.mask.is_some(),
+        p.group() > 1,
+    ];
     let flags = flags.iter().fold(0, |all, flag| all << 1 | u64::from(*flag));
     1 + (sizes | u64::from(p.dtype.code() as u32) << 19 | flags << 23)
 }

@@ -18,6 +18,7 @@ pub(super) const PROBLEM: AttentionProblem = AttentionProblem {
     softcap: None,
     scale: 0.125,
     mask: None,
+    docs: None,
     dtype: DType::Bf16,
 };
 /// The same problem with wider heads.

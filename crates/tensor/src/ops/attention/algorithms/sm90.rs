@@ -68,6 +68,7 @@ pub(super) fn plain(p: &AttentionProblem) -> Result<(), &'static str> {
     match () {
         () if p.scale.is_nan() || p.scale <= 0.0 => Err("a scale that is not positive"),
         () if p.softcap.is_some() => Err("soft-capped scores"),
+        () if p.docs.is_some() => Err("rows of several documents"),
         () if p.causal && p.keys < p.queries => Err("causal queries before the first key"),
         () if p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) >= 1 << 31 => {
             Err("too many rows for one launch")
