@@ -160,6 +160,7 @@ fn tokens_have_the_bytes_of_their_text() {
         rows: 1,
         context: 2,
         step_targets: None,
+        values: Vec::new(),
     });
     assert_eq!((scored.targets(), scored.ids().collect::<Vec<_>>()), (2, vec![2, 3]));
 }

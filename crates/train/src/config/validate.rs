@@ -23,7 +23,8 @@ impl TrainConfig {
             .or_else(|| self.heads())
             .or_else(|| self.rates())
             .or_else(|| self.momentum())
-            .or_else(|| self.adapters());
+            .or_else(|| self.adapters())
+            .or_else(|| self.wrong_objective());
         netcl_model::decoder::Freeze::new(&self.freeze)?;
         self.lora.as_deref().map(Lora::parse).transpose()?;
         super::storage_type(&self.dtype.to_string())?;

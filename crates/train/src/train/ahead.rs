@@ -50,10 +50,16 @@ fn step(
     let mut optimizer = optimizer(model.params(), config, None)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads =
-        Uploads::new(device, [config.batch, config.context, config.grad_accum as usize], weighted)?;
+        Uploads::new(device, [config.batch, config.context, config.grad_accum as usize], weighted, 0)?;
     let captured = config.graph != GraphMode::Off;
-    let batch =
-        Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context, step_targets: None };
+    let batch = Batch {
+        x: ids.clone(),
+        y: ids,
+        rows: config.batch,
+        context: config.context,
+        step_targets: None,
+        values: Vec::new(),
+    };
     let inputs = uploads.send(&batch, 1.0, captured)?;
     let draws = counter(device, 0)?;
     // A rank's loss is weighted by its share of the rows.

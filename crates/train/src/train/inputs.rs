@@ -33,7 +33,7 @@ pub enum InputData {
         /// Their tokenizer and chat template.
         tokenizer: Box<RecordTokenizer>,
         /// Their numbers.
-        report: RecordReport,
+        report: Box<RecordReport>,
     },
 }
 
@@ -151,6 +151,13 @@ pub fn open_inputs(
     watch: &mut DataWatch<'_>,
 ) -> Result<Inputs> {
     let source = source(config, watch)?;
+    let compares = config.objective.is_preference();
+    if compares && !matches!(source, DataSource::Records { .. }) {
+        return Err(Error::format(format!(
+            "--objective {} needs records that compare answers, such as JSON Lines with prompt, chosen and rejected; found text or token shards",
+            config.objective
+        )));
+    }
     let kept = kept.filter(|folder| folder.join(FILE).exists());
     if let DataSource::Records { .. } = source {
         return of_records(config, &source, kept, cache, watch);
@@ -227,6 +234,7 @@ fn of_records(
     // The template of a checkpoint is the one that the run began with.
     let template = config.chat_template.as_deref().filter(|_| kept.is_none());
     let records = RecordTokenizer::open(folder, template, config.train_on.answers())?;
+    let records = records.for_kind(config.objective.kind(config.batch));
     let tokenizer = Tokenizer::from_dir(folder)?;
     let vocab = vocab(config, Some(&tokenizer), None)?;
     let options = RecordOptions {
@@ -238,7 +246,7 @@ fn of_records(
     let parts = source.parts();
     let (splits, report) = records::open([parts.0, parts.1], formats, &records, options, cache, watch)?;
     tracing::info!("{}", report.line());
-    let data = InputData::Records { splits, tokenizer: Box::new(records), report };
+    let data = InputData::Records { splits, tokenizer: Box::new(records), report: Box::new(report) };
     Ok(Inputs { data, tokenizer: Some(tokenizer), vocab, record: source.record()? })
 }
 

@@ -145,7 +145,7 @@ impl MemoryPlan {
         let trained = adapters.unwrap_or(own.saturating_sub(frozen));
         let count = own.saturating_add(adapters.unwrap_or(0));
         let of_trained = |bytes: u64| trained.saturating_mul(bytes);
-        let batch = product(&[config.batch, config.context, 2 * 4]);
+        let batch = product(&[config.rows(), config.context, 2 * 4]);
         let own = quantized_bytes(config).unwrap_or_else(|| own.saturating_mul(dtype.size() as u64));
         let parameters = own.saturating_add(adapters.unwrap_or(0).saturating_mul(dtype.size() as u64));
         let optimizer = of_trained(rule(config).bytes(dtype) as u64);
@@ -158,7 +158,7 @@ impl MemoryPlan {
             gradients: of_trained(dtype.size() as u64),
             optimizer,
             activations: activations(config, model, capabilities),
-            inputs: Uploads::planned(config.batch, config.context),
+            inputs: Uploads::planned(config.rows(), config.context),
             host: batch.saturating_mul((PREFETCH + 2) as u64),
             checkpoint: saved.saturating_add(optimizer),
             gradients_wait: config.grad_accum > 1,
@@ -324,7 +324,7 @@ impl MemoryPlan {
 
 /// Returns the bytes of the activations that blocks keep from the forward to the backward pass of a batch.
 pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
-    let rows = config.batch.saturating_mul(config.context);
+    let rows = config.rows().saturating_mul(config.context);
     let kept = KeptActivations::of(model, config.dropout > 0.0);
     let all = match config.recompute {
         Recompute::None => kept.all(),
@@ -341,7 +341,7 @@ pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
 /// Returns activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
     let dtype = config.dtype;
-    let rows = config.batch.saturating_mul(config.context);
+    let rows = config.rows().saturating_mul(config.context);
     // Returns the bytes of a number of elements per token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
     let dropout = config.dropout > 0.0;

@@ -51,7 +51,7 @@ impl Objective for NextToken<'_> {
         };
         let weight = |x: &Tensor| Tensor::from_bytes(x.device(), [1], &x.to_bytes()?, x.dtype());
         let weight = batch.weight.as_ref().map(weight).transpose()?;
-        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight })
+        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight, values: None })
     }
 
     fn tied(&self) -> Option<Tensor> {

@@ -1,6 +1,7 @@
 //! Uploads batches: a ring of device buffers that the copy queue fills while the device computes, and the fixed buffer that a captured step reads.
 
 use crate::data::Batch;
+use crate::data::records::VALUES;
 use netcl_device::driver::Event;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
@@ -21,6 +22,8 @@ pub(crate) struct UploadedBatch {
     pub y: Tensor,
     /// Weight (1) f32 of the sum of the batch's losses; `None` if the loss is their mean.
     pub weight: Option<Tensor>,
+    /// Numbers of each record (VALUES, records) f32, if the loss compares answers.
+    pub values: Option<Tensor>,
 }
 
 struct Slot {
@@ -48,19 +51,32 @@ impl Uploads {
     }
 
     /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens, which have a weight if `weighted`. The memory does not
-    /// depend on `micros`.
-    pub fn new(device: &Device, [rows, context, micros]: [usize; 3], weighted: bool) -> Result<Self> {
+    /// depend on `micros`. A loss that compares answers also has `values` numbers.
+    pub fn new(
+        device: &Device,
+        [rows, context, micros]: [usize; 3],
+        weighted: bool,
+        values: usize,
+    ) -> Result<Self> {
         let _tag = device.tag("inputs");
         let second = (rows * context).next_multiple_of(ALIGN);
         let third = second + (rows * context).next_multiple_of(ALIGN);
-        let zeros = vec![0; if weighted { third + 1 } else { second + rows * context }];
+        let fourth = third + ALIGN;
+        let length = match (weighted, values) {
+            (false, _) => second + rows * context,
+            (true, 0) => third + 1,
+            (true, values) => fourth + values,
+        };
+        let zeros = vec![0; length];
         let make = || -> Result<Slot> {
             let both = Tensor::from_u32(device, [zeros.len()], &zeros)?;
             let weight = || both.window(third, [1])?.bits_as(DType::F32);
+            let numbers = || both.window(fourth, [VALUES, values / VALUES])?.bits_as(DType::F32);
             let inputs = UploadedBatch {
                 x: both.window(0, [rows, context])?,
                 y: both.window(second, [rows, context])?,
                 weight: weighted.then(weight).transpose()?,
+                values: (values > 0).then(numbers).transpose()?,
             };
             Ok(Slot { both, inputs, used: None })
         };
@@ -81,8 +97,12 @@ impl Uploads {
         let second = batch.x.len().next_multiple_of(ALIGN);
         data[..batch.x.len()].copy_from_slice(&batch.x);
         data[second..second + batch.y.len()].copy_from_slice(&batch.y);
-        if let (Some(_), Some(last)) = (&slot.inputs.weight, data.last_mut()) {
-            *last = weight.to_bits();
+        if slot.inputs.weight.is_some() {
+            let third = second + batch.y.len().next_multiple_of(ALIGN);
+            data[third] = weight.to_bits();
+            for (place, value) in data.iter_mut().skip(third + ALIGN).zip(&batch.values) {
+                *place = value.to_bits();
+            }
         }
         slot.both.set_u32_overlapped(&data)?;
         if !fixed {
