@@ -161,6 +161,7 @@ fn tokens_have_the_bytes_of_their_text() {
         context: 2,
         step_targets: None,
         positions: None,
+        values: Vec::new(),
     });
     assert_eq!((scored.targets(), scored.ids().collect::<Vec<_>>()), (2, vec![2, 3]));
 }

@@ -16,6 +16,7 @@ mod gpt_parity;
 mod mixture;
 mod parallel;
 mod pipeline;
+mod preferences;
 mod promises;
 mod replay;
 mod tiny;

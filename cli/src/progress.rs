@@ -127,7 +127,8 @@ impl<'a> Progress<'a> {
         });
         let devices = self.info.as_ref().map_or(1, |info| info.ranks);
         let devices = if devices > 1 { format!(" on {devices} devices") } else { String::new() };
-        format!("loss {:.4}{val}  {:.0} tok/s{devices}{share}{saving}{eta}", m.loss, m.tokens_per_s)
+        let rewards = m.preference.map_or(String::new(), |found| format!("  {}", found.line()));
+        format!("loss {:.4}{rewards}{val}  {:.0} tok/s{devices}{share}{saving}{eta}", m.loss, m.tokens_per_s)
     }
 
     /// Returns a command line that the user can run next.
@@ -306,12 +307,12 @@ impl Observer for Progress<'_> {
     fn evaluated(&mut self, step: u64, score: &Score, best: bool) {
         self.val = Some((score.loss(), step));
         let bits = score.bits_per_byte().map_or(String::new(), |bits| format!(", {bits:.4} bits per byte"));
-        self.say(&format!(
-            "step {step}: validation loss {:.4}, perplexity {}{bits}{}",
-            score.loss(),
-            perplexity(score.perplexity()),
-            if best { " (best so far)" } else { "" }
-        ));
+        let more = match score.preference {
+            Some(found) => found.line(),
+            None => format!("perplexity {}{bits}", perplexity(score.perplexity())),
+        };
+        let best = if best { " (best so far)" } else { "" };
+        self.say(&format!("step {step}: validation loss {:.4}, {more}{best}", score.loss()));
     }
 
     fn sample(&mut self, step: u64, text: &str) {

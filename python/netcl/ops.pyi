@@ -117,7 +117,7 @@ def embedding(table: Tensor, ids: Tensor) -> Tensor:
     """Rows of a table by index: table `(V, C)`, ids u32 or i32 → the shape of ids followed by an axis of C. An id outside of the table gives a row of NaN, and no gradient."""
 def cross_entropy(logits: Tensor, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", overwrite_logits: bool = False) -> Tensor:
     """Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with `reduction` "none". Rows with target `ignore_index` are ignored; `label_smoothing` is the share of the target's probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may overwrite the logits."""
-def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, chunk: Optional[int] = None, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, chunk: Optional[int] = None, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
     """Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`, or the sum. The logits are never in memory all at once: they are computed `chunk` rows at a time, a power of two of at least 256, by default chosen automatically."""
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of only -infinity gives NaN."""

@@ -86,28 +86,51 @@ impl<'a> AnswerMasks<'a> {
     /// # Errors
     /// Errors of the template and of the tokenizer; `Format` if the template does not tell where an answer begins or ends.
     pub fn encode(&self, dialogue: &Dialogue, answers: Answers) -> Result<Vec<TrainedToken>> {
+        let (rendered, mark) = self.rendered(dialogue, dialogue.messages.len(), false)?;
+        let spans = rendered.spans(dialogue.prompt, answers)?;
+        let ids = self.encoded(&rendered.text, mark)?;
+        Ok(ids.into_iter().map(|(id, at)| (id, spans.iter().any(|span| overlaps(&at, span)))).collect())
+    }
+
+    /// Returns the tokens of a conversation's prompt, up to the start of the answer, and those of the whole conversation.
+    ///
+    /// # Errors
+    /// Errors of the template and of the tokenizer.
+    pub fn prompt_and_whole(&self, dialogue: &Dialogue) -> Result<[Vec<u32>; 2]> {
+        let ids = |count, answer| {
+            let (rendered, mark) = self.rendered(dialogue, count, answer)?;
+            let ids = self.encoded(&rendered.text, mark)?;
+            Ok(ids.into_iter().map(|(id, _)| id).collect())
+        };
+        Ok([ids(dialogue.prompt, true)?, ids(dialogue.messages.len(), false)?])
+    }
+
+    /// Returns the tokens of a rendered conversation with their bytes. An added token has none.
+    fn encoded(&self, text: &str, mark: char) -> Result<Vec<(u32, Range<usize>)>> {
+        let ids = self.prompts.encode_with_ranges(self.tokenizer, text, mark)?;
+        let first = ids.first().map(|(id, _)| vec![*id]).unwrap_or_default();
+        let begun = self.prompts.begun(self.tokenizer, first.clone());
+        let added = begun[..begun.len() - first.len()].iter().map(|id| (*id, 0..0));
+        Ok(added.chain(ids).collect())
+    }
+
+    /// Renders the first `count` messages, up to the start of an answer if `answer`. Also returns the mark that hides control tokens in messages.
+    fn rendered(&self, dialogue: &Dialogue, count: usize, answer: bool) -> Result<(Rendered<'_>, char)> {
         let texts = dialogue.messages.iter().chain(dialogue.tools.iter().flatten());
         let mark = mark(|c| texts.clone().any(|json| holds(json, c)));
         let hidden = |json: &Json| self.prompts.hidden_in(json, mark);
-        let messages: Vec<Json> = dialogue.messages.iter().map(hidden).collect();
+        let messages: Vec<Json> = dialogue.messages.iter().take(count).map(hidden).collect();
         let tools = dialogue.tools.as_ref().map(|tools| tools.iter().map(hidden).collect::<Vec<Json>>());
         let other = |(name, json): &(String, Json)| Ok((name.clone(), value_of_json(&json.to_string())?));
         let chat = Chat {
             tools: tools.map(|tools| value(&tools)).transpose()?,
             others: dialogue.others.iter().map(other).collect::<Result<_>>()?,
             now: Some(DATE),
-            answer: false,
+            answer,
             ..chat(self.tokenizer, value(&messages)?)
         };
         let text = self.template.render(&chat)?;
-        let rendered = Rendered { of: self, messages, chat, text };
-        let spans = rendered.spans(dialogue.prompt, answers)?;
-        let ids = self.prompts.encode_with_ranges(self.tokenizer, &rendered.text, mark)?;
-        let trained = |at: &Range<usize>| spans.iter().any(|span| overlaps(at, span));
-        let first = ids.first().map(|(id, _)| vec![*id]).unwrap_or_default();
-        let begun = self.prompts.begun(self.tokenizer, first.clone());
-        let added = begun[..begun.len() - first.len()].iter().map(|id| (*id, false));
-        Ok(added.chain(ids.into_iter().map(|(id, at)| (id, trained(&at)))).collect())
+        Ok((Rendered { of: self, messages, chat, text }, mark))
     }
 }
 

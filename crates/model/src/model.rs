@@ -40,6 +40,21 @@ pub trait Model: Send + Sync {
     /// Same as [`forward`](Self::forward).
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
+    /// Returns the negative log likelihood of each target `(B, T)` after `ids (B, T)`, in nats: f32 `(B, T)`, 0 for ignored targets. If gradients are
+    /// recorded, also returns the balance loss of a mixture of experts, depending on its configuration.
+    ///
+    /// # Errors
+    /// Same as [`forward`](Self::forward); `Unsupported` for models without this.
+    fn token_losses(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        mode: Mode<'_>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let _ = (ids, targets, mode);
+        Err(Error::unsupported("this model does not compute a loss per token"))
+    }
+
     /// Returns the floating-point operations of one training step (forward and backward) on `tokens` tokens in sequences of length `t`.
     fn flops(&self, tokens: usize, t: usize) -> f64 {
         self.config().flops(tokens, t)

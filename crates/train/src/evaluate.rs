@@ -5,6 +5,7 @@ use netcl_model::layers::Mode;
 use netcl_model::model::Model;
 use netcl_model::tokenizer::ByteLengths;
 use netcl_tensor::{DType, Result, Tensor, no_grad};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Batches enqueued on the device before the first result is read.
@@ -23,6 +24,8 @@ pub struct Score {
     pub windows: u64,
     /// UTF-8 bytes of the target tokens' text, if the tokenizer allows counting them.
     pub bytes: Option<u64>,
+    /// Rewards and log probabilities, if answers were compared. The sum is then that of the records' losses, and their number that of `tokens`.
+    pub preference: Option<PreferenceMetrics>,
 }
 
 impl Score {
@@ -37,6 +40,58 @@ impl Score {
     /// Returns bits per byte of text, which allows comparing models with different tokenizers.
     pub fn bits_per_byte(&self) -> Option<f64> {
         self.bytes.filter(|bytes| *bytes > 0).map(|bytes| self.nll / std::f64::consts::LN_2 / bytes as f64)
+    }
+}
+
+/// Means over the records of a step or an evaluation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PreferenceMetrics {
+    /// Reward of chosen, or desirable, answers: β times the log ratio of policy and reference.
+    #[serde(rename = "rewards/chosen", default, skip_serializing_if = "Option::is_none")]
+    pub chosen_reward: Option<f64>,
+    /// Reward of rejected, or undesirable, answers.
+    #[serde(rename = "rewards/rejected", default, skip_serializing_if = "Option::is_none")]
+    pub rejected_reward: Option<f64>,
+    /// Share of pairs whose chosen answer has the higher reward.
+    #[serde(rename = "rewards/accuracies", default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// Difference of the rewards.
+    #[serde(rename = "rewards/margins", default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
+    /// Log probability of chosen answers; per token for simpo and orpo.
+    #[serde(rename = "logps/chosen", default, skip_serializing_if = "Option::is_none")]
+    pub chosen_log_prob: Option<f64>,
+    /// Log probability of rejected answers.
+    #[serde(rename = "logps/rejected", default, skip_serializing_if = "Option::is_none")]
+    pub rejected_log_prob: Option<f64>,
+    /// Estimated divergence from the reference, of kto.
+    #[serde(rename = "kl", default, skip_serializing_if = "Option::is_none")]
+    pub divergence: Option<f64>,
+    /// Negative log likelihood per token of chosen answers, if the loss includes it.
+    #[serde(rename = "nll_loss", default, skip_serializing_if = "Option::is_none")]
+    pub likelihood: Option<f64>,
+}
+
+impl PreferenceMetrics {
+    /// Returns the numbers under TRL's names.
+    pub fn named(&self) -> [(&'static str, Option<f64>); 8] {
+        [
+            ("rewards/chosen", self.chosen_reward),
+            ("rewards/rejected", self.rejected_reward),
+            ("rewards/accuracies", self.accuracy),
+            ("rewards/margins", self.margin),
+            ("logps/chosen", self.chosen_log_prob),
+            ("logps/rejected", self.rejected_log_prob),
+            ("kl", self.divergence),
+            ("nll_loss", self.likelihood),
+        ]
+    }
+
+    /// Returns the numbers of a progress line.
+    pub fn line(&self) -> String {
+        let accuracy = self.accuracy.map(|share| format!("accuracy {:.1} %", 100.0 * share));
+        let margin = self.margin.map(|margin| format!("margin {margin:.4}"));
+        accuracy.into_iter().chain(margin).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -6,6 +6,7 @@ pub mod data;
 pub mod evaluate;
 pub mod images;
 pub mod optim;
+pub mod rollouts;
 pub mod run;
 pub mod scaling;
 pub mod schedule;

@@ -311,27 +311,32 @@ impl Decoder {
         Ok((x, routers))
     }
 
-    /// Takes the input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, a scalar.
+    /// Takes the input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, or the sum times `weight`, a scalar.
     fn cross_entropy(&self, x: &Tensor, targets: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
-        let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
         let reduction = if weight.is_some() { Reduction::Sum } else { Reduction::Mean };
-        let loss = match self.config.logits_softcap {
+        let loss = self.reduced_cross_entropy(x, targets, reduction)?;
+        weight.map_or(Ok(loss.clone()), |weight| loss.mul(&weight.reshape([])?))
+    }
+
+    /// Takes the same → cross entropy, a scalar, or `(B, T)` without reduction.
+    fn reduced_cross_entropy(&self, x: &Tensor, targets: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
+        match self.config.logits_softcap {
             Some(_) => cross_entropy(
                 &stage.logits(x)?,
                 &targets,
                 CrossEntropy { reduction, ..CrossEntropy::default() },
-            )?,
+            ),
             // The logits of all rows would be the largest tensor of a step.
             None => {
                 let (head, x) = (&stage.exit()?.head, stage.scaled(x)?);
                 let options = LinearCrossEntropy::with(reduction);
                 match head.blocks_alone() {
-                    Some(blocks) => linear_cross_entropy_of_blocks(&x, blocks, &targets, options)?,
-                    None => linear_cross_entropy(&x, &head.rows(x.dtype())?, &targets, options)?,
+                    Some(blocks) => linear_cross_entropy_of_blocks(&x, blocks, &targets, options),
+                    None => linear_cross_entropy(&x, &head.rows(x.dtype())?, &targets, options),
                 }
             }
-        };
-        weight.map_or(Ok(loss.clone()), |weight| loss.mul(&weight.reshape([])?))
+        }
     }
 
     /// Takes ids `(B, T)` → hidden states after the last norm `(B, T, C)`, the input of the output head.
@@ -407,6 +412,18 @@ impl Model for Decoder {
             Some(balance) => loss.add(&balance),
             None => Ok(loss),
         }
+    }
+    fn token_losses(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        mode: Mode<'_>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let (x, routers) = self.hidden(ids, mode)?;
+        Ok((
+            self.reduced_cross_entropy(&x, targets, Reduction::None)?,
+            mixture::balance(&self.config, &routers)?,
+        ))
     }
     fn state(&self) -> Vec<TensorToWrite<'static>> {
         if self.adapters.is_some() { self.adapter_state() } else { files::state(self) }

@@ -6,8 +6,10 @@ mod dtype;
 mod file;
 mod graph_mode;
 mod init;
+mod objective;
 mod optimizer;
 mod paths;
+mod preference;
 mod presets;
 mod resume;
 mod setting;
@@ -21,7 +23,9 @@ pub(crate) use dtype::one as float_type;
 pub use dtype::{DTYPES, storage_type};
 pub use graph_mode::GraphMode;
 pub(crate) use netcl_device::nearest;
+pub use objective::ObjectiveName;
 pub use optimizer::OptimizerName;
+pub use preference::LossType;
 pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
 pub use resume::{Changes, resume_rules};
 pub(crate) use resume::{Differences, rate_change};
@@ -70,7 +74,7 @@ impl TrainConfig {
 
     /// Returns the tokens per optimizer step.
     pub fn tokens_a_step(&self) -> u64 {
-        (self.batch as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
+        (self.rows() as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
     }
 
     /// Returns the learning rate schedule; the last step, which has the number `steps - 1`, has the lowest rate.
@@ -149,6 +153,10 @@ impl TrainConfig {
                 "--bias {given}: the model of --init {dir} has {}, and training keeps its shape; omit --bias",
                 config.bias
             )));
+        }
+        if config.objective.is_preference() && flags.lr.or(file.lr).is_none() {
+            // TRL's rate; adapters take ten times that of weights.
+            config.lr = if config.lora.is_some() { 1e-5 } else { 1e-6 };
         }
         if flags.min_lr.or(file.min_lr).is_none() && config.lr < preset.lr {
             config.min_lr = preset.min_lr / preset.lr * config.lr;

@@ -150,6 +150,8 @@ pub enum Group {
     Model,
     /// Data and tokenizer.
     Data,
+    /// Objective of the loss.
+    Objective,
     /// Optimizer and schedule.
     Optimizer,
     /// Batches, steps and intervals.
@@ -160,8 +162,8 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of `config.toml`.
-    pub const ALL: [Self; 6] =
-        [Self::General, Self::Model, Self::Data, Self::Optimizer, Self::Run, Self::Device];
+    pub const ALL: [Self; 7] =
+        [Self::General, Self::Model, Self::Data, Self::Objective, Self::Optimizer, Self::Run, Self::Device];
 
     /// Returns the heading in the help; the first group has none.
     pub const fn heading(self) -> Option<&'static str> {
@@ -169,6 +171,7 @@ impl Group {
             Self::General => None,
             Self::Model => Some("Model"),
             Self::Data => Some("Data"),
+            Self::Objective => Some("Objective"),
             Self::Optimizer => Some("Optimizer"),
             Self::Run => Some("Run"),
             Self::Device => Some("Device"),

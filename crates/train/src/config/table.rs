@@ -6,10 +6,11 @@
 
 use super::dtype;
 use super::graph_mode::GraphMode;
+use super::objective::ObjectiveName;
 use super::optimizer::OptimizerName;
 use super::setting::Change::{Added, Fixed, Free, Rate};
 use super::setting::Check::{AboveZero, AtLeastOne, Between, Fraction, FromZero, NotEmpty};
-use super::setting::Group::{Data, Device, General, Model, Optimizer, Run};
+use super::setting::Group::{Data, Device, General, Model, Objective, Optimizer, Run};
 use super::setting::Setting;
 use super::train_on::TrainOn;
 use super::value::{Given, Value, too_large};
@@ -197,6 +198,31 @@ settings! {
     val_split: f64 = 0.1,
         "Fraction of the data used for validation",
         Setting::new(Data, Fixed).images(Fixed).value("FRACTION").check(Fraction);
+
+    objective: ObjectiveName = ObjectiveName::Sft,
+        "Training objective: the answers themselves (sft), or which answers are preferred",
+        Setting::new(Objective, Fixed).value("NAME").also(&["task", "stage", "rl"]);
+    loss_type: Option<String> = None,
+        "Variant of dpo or kto by TRL's name: hinge, robust, exo_pair, nca_pair, bco_pair, sppo_hard, apo_zero, …",
+        Setting::new(Objective, Fixed).value("NAME").check(NotEmpty).unset("sigmoid of dpo, kto of kto").also(&["pref_loss", "rl_loss_type"]);
+    beta: f64 = 0.1,
+        "β of preference losses: how far answers may move from the reference; τ of ipo",
+        Setting::new(Objective, Free).check(AboveZero).also(&["pref_beta", "dpo_beta", "kl_coef"]);
+    label_smoothing: f64 = 0.0,
+        "Probability that a preference is wrong, for simpo and the losses robust and exo_pair",
+        Setting::new(Objective, Free).value("FRACTION").check(Fraction).also(&["label_smoothing_factor", "dpo_label_smoothing"]);
+    simpo_gamma: f64 = 0.5,
+        "Target margin of simpo",
+        Setting::new(Objective, Free).check(FromZero).also(&["gamma_beta_ratio"]);
+    cpo_alpha: f64 = 0.0,
+        "Weight of the chosen answers' cross entropy in simpo",
+        Setting::new(Objective, Free).check(FromZero);
+    desirable_weight: f64 = 1.0,
+        "Weight of desirable answers in kto",
+        Setting::new(Objective, Free).check(FromZero).also(&["kto_chosen_weight"]);
+    undesirable_weight: f64 = 1.0,
+        "Weight of undesirable answers in kto",
+        Setting::new(Objective, Free).check(FromZero).also(&["kto_rejected_weight"]);
 
     lr: f64 = 1e-3,
         "Highest learning rate",

@@ -44,6 +44,7 @@ fn the_file_has_every_key_once() {
         tied: Some(true),
         log_every: Some(5),
         chat_template: Some("chatml".into()),
+        loss_type: Some("hinge".into()),
         epochs: Some(2),
         memory: Some("8G".into()),
         ..preset

@@ -26,7 +26,8 @@ impl TrainConfig {
             .or_else(|| self.momentum())
             .or_else(|| self.adapters())
             .or_else(|| self.offload())
-            .or_else(|| self.packed());
+            .or_else(|| self.packed())
+            .or_else(|| self.wrong_objective());
         self.memory_limit()?;
         netcl_model::decoder::Freeze::new(&self.freeze)?;
         self.lora.as_deref().map(Lora::parse).transpose()?;
@@ -39,9 +40,19 @@ impl TrainConfig {
     }
 
     fn packed(&self) -> Option<String> {
-        (self.pack && self.pipeline > 1).then(|| {
-            "--pack with --pipeline: a pipeline's stages do not know the records of a row; use replicas (--devices) or --pipeline 1".into()
-        })
+        if !self.pack {
+            return None;
+        }
+        match () {
+            () if self.pipeline > 1 => Some(
+                "--pack with --pipeline: a pipeline's stages do not know the records of a row; use replicas (--devices) or --pipeline 1".into(),
+            ),
+            () if self.objective.is_preference() => Some(format!(
+                "--pack with --objective {}: answers are compared in separate rows; remove --pack",
+                self.objective
+            )),
+            () => None,
+        }
     }
 
     fn adapters(&self) -> Option<String> {

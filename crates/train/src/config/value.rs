@@ -2,6 +2,7 @@
 
 use super::dtype::{DTYPES, storage_type};
 use super::graph_mode::GraphMode;
+use super::objective::ObjectiveName;
 use super::optimizer::OptimizerName;
 use super::train_on::TrainOn;
 use crate::schedule::Schedule;
@@ -229,6 +230,13 @@ impl Given for OptimizerName {
 }
 
 impl Given for TrainOn {
+    const KIND: Kind = Kind::Names(&names(&Self::NAMES));
+    fn parse(words: &[&str]) -> Result<Self> {
+        last(words)?.parse()
+    }
+}
+
+impl Given for ObjectiveName {
     const KIND: Kind = Kind::Names(&names(&Self::NAMES));
     fn parse(words: &[&str]) -> Result<Self> {
         last(words)?.parse()

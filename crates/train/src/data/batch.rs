@@ -4,7 +4,7 @@
 pub const IGNORED_TARGET: u32 = (-100i32).cast_unsigned();
 
 /// Inputs and targets of one forward pass, row-major `(rows, context)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// Token ids.
     pub x: Vec<u32>,
@@ -14,8 +14,11 @@ pub struct Batch {
     pub rows: usize,
     /// Length of a window in tokens.
     pub context: usize,
-    /// Targets of the whole step that are not ignored, in the rows of all ranks. `None` if no target of the run is ignored.
+    /// Targets of the whole step that are not ignored, in the rows of all ranks; records, if a loss compares answers. `None` if no target of the run
+    /// is ignored.
     pub step_targets: Option<u64>,
     /// Position of each token in its record, if a row has several records.
     pub positions: Option<Vec<u32>>,
+    /// Numbers of each record that a loss which compares answers reads; otherwise empty.
+    pub values: Vec<f32>,
 }

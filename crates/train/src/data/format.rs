@@ -5,8 +5,8 @@ use std::path::Path;
 
 /// Field names of training data, the format that they imply, and how it is read if it is. The first row whose fields are all present applies.
 const FORMAT_FIELDS: [(&[&str], &str, Option<ExampleFormat>); 18] = [
-    (&["chosen", "rejected"], "preference pairs", None),
-    (&["prompt", "completion", "label"], "completions with labels (KTO)", None),
+    (&["chosen", "rejected"], "preference pairs", Some(ExampleFormat::Pair)),
+    (&["prompt", "completion", "label"], "completions with labels (KTO)", Some(ExampleFormat::Labeled)),
     (&["messages"], "chat messages", Some(ExampleFormat::Chat)),
     (&["conversations"], "ShareGPT conversations", Some(ExampleFormat::Chat)),
     (&["conversation"], "conversations", None),
@@ -41,6 +41,10 @@ pub(super) enum ExampleFormat {
     Completion,
     /// `text`.
     Text,
+    /// `chosen` and `rejected`.
+    Pair,
+    /// `prompt`, `completion` and `label`.
+    Labeled,
 }
 
 /// Text that consists of records.

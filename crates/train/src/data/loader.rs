@@ -47,9 +47,17 @@ impl RecordRows {
         }
     }
 
-    /// Returns the batch of some rows.
-    fn batch(&self, rows: impl ExactSizeIterator<Item = Vec<usize>>) -> Result<Batch> {
-        self.records.rows(rows, [self.context, self.vocab], self.packing.is_some())
+    /// Returns the batch of some rows. `likelihood` is the factor of likelihoods in losses that compare answers.
+    fn batch(&self, rows: impl ExactSizeIterator<Item = Vec<usize>>, likelihood: f32) -> Result<Batch> {
+        self.records.rows(rows, [self.context, self.vocab], self.packing.is_some(), likelihood)
+    }
+
+    /// Returns the records of the step with these rows, and the targets whose likelihood a loss may include.
+    fn likelihood_targets(&self, seed: u64, rows: Range<u64>) -> (u64, u64) {
+        let records = rows.flat_map(|row| self.at(seed, row));
+        records.fold((0, 0), |(count, targets), record| {
+            (count + 1, targets + self.records.likelihood_targets(record))
+        })
     }
 }
 
@@ -98,9 +106,29 @@ impl Loader {
     /// Returns the number of targets of a step that are not ignored; `None` if none is.
     pub fn step_targets(&self, seed: u64, step: u64) -> Option<u64> {
         let Source::Records(all) = &self.source else { return None };
+        let records = self.rows_of_step(step).flat_map(|row| all.at(seed, row));
+        Some(records.map(|record| all.records.targets(record)).sum())
+    }
+
+    /// Returns the rows of a step, counted from the beginning of the run.
+    fn rows_of_step(&self, step: u64) -> Range<u64> {
         let rows = u64::from(self.grad_accum).saturating_mul(self.batch as u64);
-        let rows = step.saturating_mul(rows)..step.saturating_add(1).saturating_mul(rows);
-        Some(rows.flat_map(|row| all.at(seed, row)).map(|record| all.records.targets(record)).sum())
+        step.saturating_mul(rows)..step.saturating_add(1).saturating_mul(rows)
+    }
+
+    /// Returns its records.
+    pub(crate) fn records(&self) -> Option<&RecordSet> {
+        match &self.source {
+            Source::Records(all) => Some(&all.records),
+            Source::Windows(_) => None,
+        }
+    }
+
+    /// Changes its records.
+    pub(crate) fn replace_records(&mut self, change: impl FnOnce(RecordSet) -> RecordSet) {
+        if let Source::Records(all) = &mut self.source {
+            all.records = change(all.records.clone());
+        }
     }
 
     /// Restricts loading to these rows of each batch: a rank's share.
@@ -122,8 +150,14 @@ impl Loader {
                 let pass = at.step.saturating_mul(self.grad_accum.into()).saturating_add(at.micro.into());
                 let before = pass.saturating_mul(self.batch as u64);
                 let record = |row| all.at(at.seed, before.saturating_add(row as u64));
-                let batch = all.batch(self.rows.clone().map(record))?;
-                Ok(Batch { step_targets: self.step_targets(at.seed, at.step), ..batch })
+                let records = self.rows.clone().map(record);
+                if !all.records.kind().is_preference() {
+                    let batch = all.batch(records, 0.0)?;
+                    return Ok(Batch { step_targets: self.step_targets(at.seed, at.step), ..batch });
+                }
+                let (count, targets) = all.likelihood_targets(at.seed, self.rows_of_step(at.step));
+                let batch = all.batch(records, count as f32 / targets.max(1) as f32)?;
+                Ok(Batch { step_targets: Some(count), ..batch })
             }
         }
     }
@@ -220,11 +254,31 @@ impl Eval {
         self.starts.is_empty()
     }
 
+    /// Returns its records.
+    pub(crate) fn records(&self) -> Option<&RecordSet> {
+        match &self.source {
+            Source::Records(all) => Some(&all.records),
+            Source::Windows(_) => None,
+        }
+    }
+
+    /// Changes its records.
+    pub(crate) fn replace_records(&mut self, change: impl FnOnce(RecordSet) -> RecordSet) {
+        if let Source::Records(all) = &mut self.source {
+            all.records = change(all.records.clone());
+        }
+    }
+
     /// Returns every batch in order.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> + '_ {
         self.starts.chunks(self.batch).map(|starts| match &self.source {
             Source::Windows(windows) => windows.batch(starts.iter().copied()),
-            Source::Records(all) => all.batch(starts.iter().map(|record| vec![*record])),
+            Source::Records(all) => {
+                let targets: u64 =
+                    self.starts.iter().map(|record| all.records.likelihood_targets(*record)).sum();
+                let likelihood = self.starts.len() as f32 / targets.max(1) as f32;
+                all.batch(starts.iter().map(|record| vec![*record]), likelihood)
+            }
         })
     }
 }
@@ -264,7 +318,7 @@ impl Windows {
             x.extend(&window[..context]);
             y.extend(&window[1..]);
         }
-        Ok(Batch { x, y, rows, context, step_targets: None, positions: None })
+        Ok(Batch { x, y, rows, context, step_targets: None, positions: None, values: Vec::new() })
     }
 }
 

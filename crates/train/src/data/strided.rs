@@ -5,7 +5,7 @@ use netcl_device::{Error, Result};
 use std::ops::Range;
 
 /// A batch of windows of which only some targets are scored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// Inputs and targets.
     pub batch: Batch,
@@ -138,7 +138,8 @@ impl Strided {
                 side.resize(side.len() + context - length, 0);
             }
         }
-        Ok(Scored { batch: Batch { x, y, rows, context, step_targets: None, positions: None }, counted })
+        let batch = Batch { x, y, rows, context, step_targets: None, positions: None, values: Vec::new() };
+        Ok(Scored { batch, counted })
     }
 }
 

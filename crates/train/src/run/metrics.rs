@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: one JSON object per step, written before the next step.
 
 use super::{append::Appender, replace};
-use crate::evaluate::Score;
+use crate::evaluate::{PreferenceMetrics, Score};
 use netcl_device::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -68,16 +68,36 @@ pub struct StepMetrics {
     /// Tokens of the step whose loss is trained, if not all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trained_tokens: Option<u64>,
+    /// Rewards and log probabilities of the step, if answers are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceMetrics>,
+    /// The same of the validation records, if they were evaluated after this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_preference: Option<PreferenceMetrics>,
     /// Generated sample, if one was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
 }
 
+/// Tags of [`PreferenceMetrics::named`] for validation records.
+const VALIDATION_TAGS: [&str; 8] = [
+    "validation/rewards/chosen",
+    "validation/rewards/rejected",
+    "validation/rewards/accuracies",
+    "validation/rewards/margins",
+    "validation/logps/chosen",
+    "validation/logps/rejected",
+    "validation/kl",
+    "validation/nll_loss",
+];
+
 impl StepMetrics {
     /// Adds a validation result.
     pub fn evaluated(&mut self, score: &Score) {
         self.val_loss = Some(score.loss());
-        self.val_perplexity = Some(score.perplexity()).filter(|p| p.is_finite());
+        self.val_preference = score.preference;
+        let is_text = score.preference.is_none();
+        self.val_perplexity = Some(score.perplexity()).filter(|p| p.is_finite() && is_text);
         self.val_bits_per_byte = score.bits_per_byte();
     }
 }
@@ -90,7 +110,10 @@ impl Record for StepMetrics {
         self.time
     }
     fn scalars(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![
+        let train = self.preference.map(|found| found.named().to_vec()).unwrap_or_default();
+        let val = self.val_preference.map(|found| found.named()).unwrap_or_default();
+        let val = val.into_iter().zip(VALIDATION_TAGS).map(|((_, value), tag)| (tag, value));
+        let common = [
             ("loss/train", Some(self.loss)),
             ("loss/validation", self.val_loss),
             ("perplexity/validation", self.val_perplexity),
@@ -102,7 +125,8 @@ impl Record for StepMetrics {
             ("speed/share_of_peak", self.peak_share),
             ("memory/peak_bytes", Some(self.memory as f64)),
             ("data/trained_tokens", self.trained_tokens.map(|n| n as f64)),
-        ]
+        ];
+        common.into_iter().chain(train).chain(val).collect()
     }
     fn sample(&self) -> Option<&str> {
         self.sample.as_deref()

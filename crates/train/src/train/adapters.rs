@@ -180,7 +180,11 @@ impl BaseRecord {
         }
     }
 
-    fn read(base: &Path) -> Result<Self> {
+    /// Reads the record of a model.
+    ///
+    /// # Errors
+    /// `Io` for a file that cannot be read.
+    pub(super) fn read(base: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         if base.is_file() {
             let file = BaseFile::read(base).map_err(|e| Error::io("reading", base, &e))?;

@@ -53,6 +53,7 @@ fn step(
         device,
         [config.batch, config.context, config.grad_accum as usize],
         [weighted, config.pack],
+        0,
     )?;
     let captured = config.graph_mode() != GraphMode::Off;
     let batch = Batch {
@@ -62,6 +63,7 @@ fn step(
         context: config.context,
         step_targets: None,
         positions: config.pack.then(|| vec![0; config.batch * config.context]),
+        values: Vec::new(),
     };
     let inputs = uploads.send(&batch, 1.0, captured)?;
     let draws = counter(device, 0)?;

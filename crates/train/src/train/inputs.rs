@@ -36,7 +36,7 @@ pub enum InputData {
         /// Their tokenizer and chat template.
         tokenizer: Box<RecordTokenizer>,
         /// Their numbers.
-        report: RecordReport,
+        report: Box<RecordReport>,
     },
 }
 
@@ -167,6 +167,13 @@ pub fn open_inputs(
     let described = if kept.is_none() { described(config)? } else { None };
     let config = described.as_ref().map_or(config, |(config, _)| config);
     let source = source(config, watch)?;
+    let compares = config.objective.is_preference();
+    if compares && !matches!(source, DataSource::Records { .. }) {
+        return Err(Error::format(format!(
+            "--objective {} needs records that compare answers, such as JSON Lines with prompt, chosen and rejected; found text or token shards",
+            config.objective
+        )));
+    }
     let kept = kept.filter(|folder| folder.join(FILE).exists());
     if let DataSource::Records { .. } = source {
         return of_records(config, &source, kept, cache, watch);
@@ -257,6 +264,7 @@ fn of_records(
     let template = config.chat_template.as_deref().filter(|_| kept.is_none());
     let records = RecordTokenizer::open(folder, template, config.train_on.answers())?;
     let records = records.beginning(config.init.as_deref().is_some_and(|init| Path::new(init).is_file()));
+    let records = records.for_kind(config.objective.kind(config.batch));
     let tokenizer = Tokenizer::from_dir(folder)?;
     let vocab = vocab(config, Some(&tokenizer), None)?;
     let options = RecordOptions {
@@ -269,7 +277,7 @@ fn of_records(
     let parts = source.parts();
     let (splits, report) = records::open([parts.0, parts.1], formats, &records, options, cache, watch)?;
     tracing::info!("{}", report.line());
-    let data = InputData::Records { splits, tokenizer: Box::new(records), report };
+    let data = InputData::Records { splits, tokenizer: Box::new(records), report: Box::new(report) };
     Ok(Inputs { data, tokenizer: Some(tokenizer), vocab, record: source.record()? })
 }
 

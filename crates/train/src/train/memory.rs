@@ -145,7 +145,7 @@ impl MemoryPlan {
         let trained = adapters.unwrap_or(own.saturating_sub(frozen));
         let count = own.saturating_add(adapters.unwrap_or(0));
         let of_trained = |bytes: u64| trained.saturating_mul(bytes);
-        let batch = product(&[config.batch, config.context, 2 * 4]);
+        let batch = product(&[config.rows(), config.context, 2 * 4]);
         let own = quantized_bytes(config).unwrap_or_else(|| own.saturating_mul(dtype.size() as u64));
         let parameters = own.saturating_add(adapters.unwrap_or(0).saturating_mul(dtype.size() as u64));
         let optimizer = of_trained(rule(config).bytes(dtype) as u64);
@@ -158,7 +158,7 @@ impl MemoryPlan {
             gradients: of_trained(dtype.size() as u64),
             optimizer,
             activations: activations(config, model, capabilities),
-            inputs: Uploads::planned(config.batch, config.context, config.pack),
+            inputs: Uploads::planned(config.rows(), config.context, config.pack),
             host: batch.saturating_mul((PREFETCH + 2) as u64),
             checkpoint: saved.saturating_add(optimizer),
             gradients_wait: config.grad_accum > 1,
@@ -327,7 +327,7 @@ const ON_DEVICE: usize = 3;
 
 /// Returns the bytes of the activations that blocks keep from the forward to the backward pass of a batch.
 pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
-    let rows = config.batch.saturating_mul(config.context);
+    let rows = config.rows().saturating_mul(config.context);
     let kept = KeptActivations::of(model, config.dropout > 0.0);
     let all = match config.recompute {
         Recompute::None => kept.all(),
@@ -345,7 +345,7 @@ pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
 
 /// Returns activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
-    let rows = config.batch.saturating_mul(config.context);
+    let rows = config.rows().saturating_mul(config.context);
     let bytes = |rows: usize, elements: usize| product(&[rows, elements, config.dtype.size()]);
     let dropout = config.dropout > 0.0;
     // An MLP takes some of the rows at a time if memory is short.
@@ -384,7 +384,7 @@ fn dense(config: &TrainConfig, model: &DecoderConfig, rows: usize) -> u64 {
 
 /// Returns the bytes of the logits of a chunk, of two states of all rows, and of dense rows of a quantized head.
 fn head(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
-    let (rows, dtype) = (config.batch.saturating_mul(config.context), config.dtype);
+    let (rows, dtype) = (config.rows().saturating_mul(config.context), config.dtype);
     let chunk = match model.logits_softcap {
         None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),
         // The logits of all rows, before and after soft-capping.

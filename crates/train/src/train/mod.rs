@@ -29,6 +29,7 @@ mod observer;
 mod parallel;
 mod peak;
 mod pipeline;
+mod preference;
 mod profiling;
 mod rank_stats;
 mod reducer;

@@ -53,7 +53,7 @@ impl Objective for NextToken<'_> {
         let weight = |x: &Tensor| Tensor::from_bytes(x.device(), [1], &x.to_bytes()?, x.dtype());
         let weight = batch.weight.as_ref().map(weight).transpose()?;
         let positions = batch.positions.as_ref().map(row).transpose()?;
-        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight, positions })
+        Ok(UploadedBatch { x: row(&batch.x)?, y: row(&batch.y)?, weight, positions, values: None })
     }
 
     fn tied(&self) -> Option<Tensor> {

@@ -365,7 +365,7 @@ impl Parallel {
         let all = self.group.all_gather(&numbers)?;
         let sum = |i: usize| all.chunks_exact(numbers.len()).map(|rank| rank[i]).sum::<u64>();
         let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
-        Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
+        Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)), preference: None })
     }
 }
 

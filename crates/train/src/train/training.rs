@@ -105,13 +105,12 @@ pub(crate) trait Objective {
 /// | --- | --- | --- | --- |
 /// | texts ([`Trainer`](super::Trainer)) | windows of tokens | cross entropy of the next token | validation loss, a sampled text |
 /// | images | images with labels, moved and mixed | cross entropy of the class | test after an epoch |
-/// | preference pairs (DPO) | a prompt with the chosen and the rejected answer | −log σ(β · margin) | validation margin and accuracy, samples |
+/// | texts, with an objective that compares answers | prompts with chosen and rejected answers | −log σ(β · margin) | validation margin and accuracy, samples |
 /// | rollouts (GRPO) | groups of answers with their rewards | clipped policy ratio, by the advantage in the group | mean reward, samples |
 ///
-/// Preference pairs: [`Batch`](Self::Batch) has both answers as rows of one batch, so that a rank keeps pairs together (as classifiers keep mixed
-/// images together, by [`share`](Self::share)). [`ahead`](Self::ahead) also computes the log probabilities of the frozen reference once for each
-/// pair, and [`send`](Self::send) uploads them with the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar
-/// like any other. [`Record`](Self::Record) also has margin and accuracy.
+/// Preference pairs: [`Batch`](Self::Batch) has both answers as rows of one batch. The log probabilities of the reference are computed before the run,
+/// and [`send`](Self::send) uploads them with the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar
+/// like any other. [`enqueued`](Self::enqueued) keeps the sums of rewards of a step. [`Record`](Self::Record) also has margin and accuracy.
 ///
 /// Rollouts: [`source`](Self::source) holds prompts, and [`take`](Self::take) requests a group of answers from the engine of `netcl-llm`, with the
 /// weights after the last update. So `ahead` prepares only prompts, and nothing that depends on weights. Advantages and the log probabilities of the
@@ -155,6 +154,10 @@ pub(crate) trait Task: Objective + Sized {
     ) -> Result<(Self::Inputs, Position)>;
     /// Called when all commands that read the last batch are enqueued.
     fn sent(_feed: &mut Self::Feed) -> Result<()> {
+        Ok(())
+    }
+    /// Called when all passes and the update of step `step` are enqueued, counted from 0.
+    fn enqueued(&mut self, _step: u64) -> Result<()> {
         Ok(())
     }
     /// Called when this rank has other rows of each batch from the next step on.

@@ -1,6 +1,7 @@
 //! Uploads batches: a ring of device buffers that the copy queue fills while the device computes, and the fixed buffer that a captured step reads.
 
 use crate::data::Batch;
+use crate::data::records::VALUES;
 use netcl_device::driver::Event;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
@@ -23,6 +24,8 @@ pub(crate) struct UploadedBatch {
     pub weight: Option<Tensor>,
     /// Position of each token in its record, u32 (B, T); `None` if a row has one record.
     pub positions: Option<Tensor>,
+    /// Numbers of each record (VALUES, records) f32, if the loss compares answers.
+    pub values: Option<Tensor>,
 }
 
 struct Slot {
@@ -53,25 +56,33 @@ impl Uploads {
     }
 
     /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens, which have a weight if `weighted`, and positions if
-    /// `packed`. The memory does not depend on `micros`.
+    /// `packed`. A loss that compares answers also has `values` numbers. The memory does not depend on `micros`.
     pub fn new(
         device: &Device,
         [rows, context, micros]: [usize; 3],
         [weighted, packed]: [bool; 2],
+        values: usize,
     ) -> Result<Self> {
         let _tag = device.tag("inputs");
         let second = (rows * context).next_multiple_of(ALIGN);
         let third = 2 * second;
         let last = if packed { third + second } else { third };
-        let zeros = vec![0; if weighted { last + 1 } else { last - second + rows * context }];
+        let length = match (weighted, values) {
+            (false, _) => last - second + rows * context,
+            (true, 0) => last + 1,
+            (true, values) => last + ALIGN + values,
+        };
+        let zeros = vec![0; length];
         let make = || -> Result<Slot> {
             let both = Tensor::from_u32(device, [zeros.len()], &zeros)?;
             let weight = || both.window(last, [1])?.bits_as(DType::F32);
+            let numbers = || both.window(last + ALIGN, [VALUES, values / VALUES])?.bits_as(DType::F32);
             let inputs = UploadedBatch {
                 x: both.window(0, [rows, context])?,
                 y: both.window(second, [rows, context])?,
                 weight: weighted.then(weight).transpose()?,
                 positions: packed.then(|| both.window(third, [rows, context])).transpose()?,
+                values: (values > 0).then(numbers).transpose()?,
             };
             Ok(Slot { both, inputs, used: None })
         };
@@ -92,11 +103,16 @@ impl Uploads {
         let second = batch.x.len().next_multiple_of(ALIGN);
         data[..batch.x.len()].copy_from_slice(&batch.x);
         data[second..second + batch.y.len()].copy_from_slice(&batch.y);
+        let mut last = 2 * second;
         if let (Some(_), Some(positions)) = (&slot.inputs.positions, &batch.positions) {
-            data[2 * second..2 * second + positions.len()].copy_from_slice(positions);
+            data[last..last + positions.len()].copy_from_slice(positions);
+            last += second;
         }
-        if let (Some(_), Some(last)) = (&slot.inputs.weight, data.last_mut()) {
-            *last = weight.to_bits();
+        if slot.inputs.weight.is_some() {
+            data[last] = weight.to_bits();
+            for (place, value) in data.iter_mut().skip(last + ALIGN).zip(&batch.values) {
+                *place = value.to_bits();
+            }
         }
         slot.both.set_u32_overlapped(&data)?;
         if !fixed {

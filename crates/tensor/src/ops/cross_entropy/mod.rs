@@ -178,6 +178,20 @@ impl CrossEntropy {
         launch.scalar(loss.count()).scalar(self.ignored()).run()?;
         Ok((y, scale))
     }
+    /// Replaces contiguous logits `(R, V)` by the gradients of the rows' losses, times `dy` (R).
+    pub(super) fn gradients_of_rows(
+        &self,
+        logits: &Tensor,
+        targets: &Tensor,
+        [one, dy]: [&Tensor; 2],
+        classes: usize,
+    ) -> Result<()> {
+        let op = Self { reduction: Reduction::None, ..*self };
+        let rows = targets.count();
+        let (lse, loss) = (logits.empty_f32([rows, 2])?, logits.empty_f32([rows])?);
+        op.losses([logits, targets], [&lse, &loss], classes)?;
+        op.gradients([logits, targets, &lse], [one, dy], logits, classes)
+    }
     /// Computes the losses (R) of the rows of contiguous logits `(R, V)` into `loss`. With `one`, a tensor of 1, it also computes the gradients of
     /// the losses' sum into the logits' memory. The first `classes` of V may be targets.
     pub(super) fn over_logits(

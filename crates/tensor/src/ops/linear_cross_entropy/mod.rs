@@ -5,6 +5,8 @@
 //! describe the same for one GPU kernel). The forward computes everything; the backward multiplies by `dy` and by the inverse of the number of
 //! rows, or by 1 for a sum. Both are on the device. f16 gradients keep their digits, because the loss scale is applied before they are divided by that
 //! number.
+//!
+//! Without a reduction the gradient of each row's loss is known only in the backward, which computes the logits of each chunk again.
 
 mod of_blocks;
 
@@ -30,7 +32,7 @@ pub struct LinearCrossEntropy {
     pub ignore_index: Option<i32>,
     /// Share of the target's probability that is spread over all classes, from 0 to 1.
     pub label_smoothing: f32,
-    /// Mean or sum of the rows' losses.
+    /// Mean or sum of the rows' losses, or the loss of each row.
     pub reduction: Reduction,
     /// Rows per chunk, a power of two of at least 256 [default: chosen by the memory of their logits].
     pub chunk: Option<usize>,
@@ -51,11 +53,12 @@ impl Default for LinearCrossEntropy {
 }
 
 /// Computes the mean cross entropy of `x weightᵀ` over the rows that are not ignored, or the sum: x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or
-/// i32 → an f32 scalar for every dtype. If all rows are ignored, the mean is NaN and the sum is 0. An invalid target makes the loss NaN.
+/// i32 → an f32 scalar for every dtype; `(..)` without reduction, 0 for ignored rows. If all rows are ignored, the mean is NaN and the sum is 0. An
+/// invalid target makes the loss NaN.
 ///
 /// # Errors
-/// `Shape` if C differs, targets do not have the shape of x without its last axis, `label_smoothing` is not from 0 to 1, the reduction is
-/// `None`, or the chunk is not a power of two of at least 256; `DType` if x and weight are not floats of one type or targets are not integers.
+/// `Shape` if C differs, targets do not have the shape of x without its last axis, or `label_smoothing` is not from 0 to 1. Also `Shape` if the chunk
+/// is not a power of two of at least 256; `DType` if x and weight are not floats of one type or targets are not integers.
 pub fn linear_cross_entropy(
     x: &Tensor,
     weight: &Tensor,
@@ -86,11 +89,6 @@ pub fn linear_cross_entropy(
         return Err(Error::shape(format!(
             "{op}: label_smoothing is {}, expected 0 to 1",
             options.label_smoothing
-        )));
-    }
-    if options.reduction == Reduction::None {
-        return Err(Error::shape(format!(
-            "{op}: reduction \"none\", expected mean or sum; cross_entropy computes the loss of each row"
         )));
     }
     if let Some(chunk) = options.chunk.filter(|chunk| *chunk < MIN_CHUNK_ROWS || !chunk.is_power_of_two()) {
@@ -125,6 +123,49 @@ impl LinearCrossEntropy {
     fn loss(&self) -> CrossEntropy {
         let Self { ignore_index, label_smoothing, reduction, .. } = *self;
         CrossEntropy { ignore_index, label_smoothing, reduction, overwrite_logits: false }
+    }
+}
+
+impl LinearCrossEntropy {
+    /// Computes the gradients of the rows' losses for `dy` `(..)`: the logits of each chunk again, and their gradients.
+    fn backward_of_rows(
+        &self,
+        [x, weight, targets]: [&Tensor; 3],
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 3]> {
+        let (rows, c) = x.shape().rows_cols();
+        let (device, classes) = (x.device(), weight.dims2()?[0]);
+        let padded = padded(weight, self.label_smoothing)?;
+        let (weight_even, bias) =
+            padded.as_ref().map_or((weight, None), |(weight, bias)| (weight, Some(bias)));
+        let v = weight_even.dims2()?[0];
+        let (targets, dy) = (targets.contiguous()?.reshape([rows])?, dy.contiguous()?.reshape([rows])?);
+        let flat = x.detach().contiguous()?.reshape([rows, c])?;
+        let dx = x.requires_grad().then(|| flat.empty_like()).transpose()?;
+        let dweight =
+            weight.requires_grad().then(|| Tensor::zeros(device, [v, c], DType::F32)).transpose()?;
+        let one = Tensor::ones(device, [1], DType::F32)?;
+        let w = Matrix::of(Self::NAME, "weight", weight_even)?;
+        let epilogue = Epilogue { bias, ..Epilogue::NONE };
+        let chunk = self.rows(device.capabilities(), v, x.dtype());
+        for first in (0..rows).step_by(chunk) {
+            let n = chunk.min(rows - first);
+            let part = Matrix::rows_of(&flat.slice(0, first..first + n)?)?;
+            let logits = product(part.clone(), w.clone().transposed(), &epilogue)?;
+            let (targets, dy) = (rows_of(&targets, first, n)?, rows_of(&dy, first, n)?);
+            self.loss().gradients_of_rows(&logits, &targets, [&one, &dy], classes)?;
+            let dlogits = Matrix::rows_of(&logits)?;
+            if let Some(dx) = &dx {
+                let problem = MatmulProblem::new(dlogits.clone(), w.clone(), &[])?;
+                run(&rows_of(dx, first, n)?, &problem, &Epilogue::NONE, false)?;
+            }
+            if let Some(dweight) = &dweight {
+                accumulate(dweight, &MatmulProblem::new(dlogits.transposed(), part, &[])?, first == 0)?;
+            }
+        }
+        let typed = |gradient: Tensor, of: &Tensor| gradient.to_dtype(of.dtype())?.reshape(of.shape());
+        let dweight = dweight.map(|dweight| dweight.slice(0, 0..classes)).transpose()?;
+        Ok([dx.map(|dx| typed(dx, x)).transpose()?, dweight.map(|dw| typed(dw, weight)).transpose()?, None])
     }
 }
 
@@ -168,7 +209,8 @@ impl Op<3> for LinearCrossEntropy {
         let (targets, loss) = (targets.contiguous()?.reshape([rows])?, x.empty_f32([rows])?);
         let flat = x.detach().contiguous()?.reshape([rows, c])?;
         let chunk = self.rows(device.capabilities(), v, x.dtype());
-        let wants = |input: &Tensor| self.gradients && input.requires_grad();
+        let later = self.reduction == Reduction::None;
+        let wants = |input: &Tensor| self.gradients && !later && input.requires_grad();
         let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
         let dweight = match wants(weight) {
             true if rows > chunk => Some(Tensor::empty(device, [v, c], DType::F32)?),
@@ -205,18 +247,25 @@ impl Op<3> for LinearCrossEntropy {
         let dweight = dweight.map(|dweight| dweight.slice(0, 0..classes)).transpose()?;
         let (y, scale) = match self.reduction {
             Reduction::Mean => self.loss().mean(&loss, &targets, x.dtype())?,
-            _ => (loss.sum(&[], false)?.reshape([])?, Tensor::ones(device, [1], DType::F32)?),
+            Reduction::None => {
+                let (_, outer) = x.dims().split_last().unwrap_or((&0, &[]));
+                (loss.reshape(outer)?, Tensor::ones(device, [1], DType::F32)?)
+            }
+            Reduction::Sum => (loss.sum(&[], false)?.reshape([])?, Tensor::ones(device, [1], DType::F32)?),
         };
         Ok((y, LinearCrossEntropySaved { dx, dweight, scale }))
     }
     fn backward(
         &self,
-        [x, weight, _]: [&Tensor; 3],
+        [x, weight, targets]: [&Tensor; 3],
         saved: &LinearCrossEntropySaved,
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
         if !self.gradients {
             return Err(Error::internal(format!("{}: the forward did not compute gradients", Self::NAME)));
+        }
+        if self.reduction == Reduction::None {
+            return self.backward_of_rows([x, weight, targets], dy);
         }
         let factor = map("x0 * x1", &[&saved.scale, dy], &[], saved.scale.shape(), DType::F32)?;
         let scaled = |gradient: &Option<Tensor>, of: &Tensor| {
@@ -234,6 +283,10 @@ impl Op<3> for LinearCrossEntropy {
             (0..c).map(|j| x.data[row * c + j] * weight.data[class * c + j]).sum()
         };
         let flat = Array::new([rows], targets.data.clone());
+        if self.reduction == Reduction::None {
+            let losses = self.loss().reference([&Array::from_fn([rows, v], dot), &flat]);
+            return Array::new(targets.shape.clone(), losses.data);
+        }
         self.loss().reference([&Array::from_fn([rows, v], dot), &flat])
     }
     fn calls() -> Vec<Call> {
@@ -241,7 +294,7 @@ impl Op<3> for LinearCrossEntropy {
                    memory all at once: they are computed `chunk` rows at a time, a power of two of at least 256, by default chosen automatically.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "weight", "targets"]);
         let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
-        let call = call.optional("chunk", AttributeKind::Int).choice("reduction", &["mean", "sum"]);
+        let call = call.optional("chunk", AttributeKind::Int).choice("reduction", &Reduction::NAMES);
         vec![call.run(|a| {
             let ([x, weight, targets], reduction) = (a.inputs()?, a.get::<String>("reduction")?);
             let options = LinearCrossEntropy {
@@ -286,9 +339,10 @@ impl Op<3> for LinearCrossEntropy {
             // Several chunks, the last one shorter.
             sample(chunked(0.0), &[600, 3], 5, SampleInput::indices(&[600], 5)).in_order(),
             sample(chunked(0.1), &[2, 301, 2], 4, masked.clone()).light(),
-            sample(Self { reduction: Reduction::Sum, ..chunked(0.0) }, &[2, 301, 2], 4, masked)
+            sample(Self { reduction: Reduction::Sum, ..chunked(0.0) }, &[2, 301, 2], 4, masked.clone())
                 .in_order()
                 .light(),
+            sample(Self { reduction: Reduction::None, ..chunked(0.0) }, &[2, 301, 2], 4, masked).in_order(),
             // All rows ignored: the sum is 0, and so are the gradients.
             sample(
                 Self { reduction: Reduction::Sum, ..Self::default() },

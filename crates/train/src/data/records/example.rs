@@ -1,5 +1,7 @@
 //! Examples by the keys of records.
 
+use super::comparison::{self, Comparison};
+use super::fields::{dialogue, get, text};
 use super::messages::unpacked;
 use super::{alpaca, messages};
 use crate::data::format::{ExampleFormat, example_format};
@@ -17,6 +19,10 @@ pub(super) enum Example {
     Completion { prompt: String, completion: String },
     /// A text to learn.
     Text(String),
+    /// A prompt with a chosen and a rejected answer.
+    Pair(Comparison),
+    /// A prompt with an answer, and whether that is desirable.
+    Labeled(Comparison, bool),
 }
 
 impl Example {
@@ -29,7 +35,7 @@ impl Example {
             let keys: Vec<&str> = record.keys().map(String::as_str).take(6).collect();
             let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
             return Err(format!(
-                "its keys are {keys}; expected messages, conversations, instruction and output, prompt and completion, or text"
+                "its keys are {keys}; expected messages, conversations, instruction and output, prompt and completion, text, or chosen and rejected"
             ));
         };
         match format {
@@ -37,21 +43,11 @@ impl Example {
             ExampleFormat::Alpaca => instruction(record),
             ExampleFormat::Completion => completion(record),
             ExampleFormat::Text => text(record, "text").map(Self::Text),
+            ExampleFormat::Pair => comparison::pair(record).map(Self::Pair),
+            ExampleFormat::Labeled => {
+                comparison::labeled(record).map(|(comparison, label)| Self::Labeled(comparison, label))
+            }
         }
-    }
-}
-
-/// Returns the value of a key, also in another case.
-pub(super) fn get<'a>(record: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let other = || record.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value);
-    record.get(key).or_else(other).filter(|value| !value.is_null())
-}
-
-fn text(record: &Map<String, Value>, key: &str) -> Result<String, String> {
-    match get(record, key) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        None => Err(format!("`{key}` is missing")),
-        Some(_) => Err(format!("`{key}` is not a text")),
     }
 }
 
@@ -66,21 +62,6 @@ fn chat(record: &Map<String, Value>) -> Result<Example, String> {
         messages.insert(0, messages::message("system", system));
     }
     Ok(Example::Dialogue(dialogue(record, messages, 0)?))
-}
-
-fn dialogue(record: &Map<String, Value>, messages: Vec<Value>, prompt: usize) -> Result<Dialogue, String> {
-    let tools = match get(record, "tools").map(unpacked) {
-        None => None,
-        Some(Value::Array(tools)) => Some(tools).filter(|tools| !tools.is_empty()),
-        Some(Value::String(text)) if text.trim().is_empty() => None,
-        Some(_) => return Err("`tools` is not a list of functions".into()),
-    };
-    let others = match get(record, "chat_template_kwargs").map(unpacked) {
-        None => Vec::new(),
-        Some(Value::Object(others)) => others.into_iter().collect(),
-        Some(_) => return Err("`chat_template_kwargs` is not an object".into()),
-    };
-    Ok(Dialogue { messages, tools, others, prompt })
 }
 
 fn instruction(record: &Map<String, Value>) -> Result<Example, String> {

@@ -1,4 +1,4 @@
-//! Records to fine-tune on: conversations, instructions, prompts with completions, texts.
+//! Records to fine-tune on: conversations, instructions, prompts with completions, texts, preference pairs.
 //!
 //! ```text
 //! files → RecordReader → Example::of → RecordEncoder → RecordSet
@@ -9,21 +9,28 @@
 //! record begins. [`RecordSet`] keeps 16 bytes per record in memory.
 
 mod alpaca;
+mod comparison;
 mod encoder;
 mod example;
+mod fields;
+mod kind;
 mod messages;
 mod open;
 mod order;
 mod packing;
+mod preference;
 mod reader;
 mod scan;
 mod set;
 mod table;
 
 pub use encoder::{GivenTemplate, RecordTokenizer, builtin_template};
+pub use kind::RecordKind;
+pub(crate) use kind::ReferenceLogProbs;
 pub(crate) use open::open;
 pub use open::{RecordOptions, RecordReport};
 pub use packing::Packing;
+pub(crate) use preference::{VALUES, value};
 pub use set::{RecordSet, RecordSplits};
 
 #[cfg(test)]

@@ -4,12 +4,11 @@ use super::encoder::{RecordEncoder, RecordTokenizer, Refused};
 use super::example::Example;
 use super::packing::Packing;
 use super::reader::{FoundRecord, RecordReader};
-use super::set::{BROKEN, FIRST, Fitted, RecordSet, RecordSplits, TRAINED};
+use super::set::{BROKEN, Fitted, RecordSet, RecordSplits};
 use crate::data::progress::{DataWatch, DataWatcher, Stage};
 use crate::data::token_cache::{self, TokenCache};
 use crate::data::{TextFile, Tokens};
 use netcl_device::{Error, Result, counted};
-use netcl_llm::answers::TrainedToken;
 use std::sync::Arc;
 use std::thread;
 
@@ -22,7 +21,7 @@ const CONTEXT_MULTIPLE: usize = 64;
 /// Broken records whose error is logged.
 const MAX_NAMED_RECORDS: usize = 8;
 /// Version of the encoding, for the cache.
-const VERSION: &[u8] = b"records 1";
+const VERSION: &[u8] = b"records 2";
 
 /// Options for records.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +111,9 @@ pub(crate) fn open(
 ) -> Result<(RecordSplits, RecordReport)> {
     let mut read = |files: &[TextFile]| match files.is_empty() {
         true => Ok(None),
-        false => tokens(files, tokenizer, options.skip_bad, cache, watch).and_then(RecordSet::of).map(Some),
+        false => tokens(files, tokenizer, options.skip_bad, cache, watch)
+            .and_then(|tokens| RecordSet::of(tokens, tokenizer.kind()))
+            .map(Some),
     };
     let (train, val) = (read(train)?, read(val)?);
     let (train, broken) = train.ok_or_else(|| Error::internal("records without files"))?;
@@ -251,7 +252,7 @@ fn encode(
             }
             for (line, words) in on_threads(&encoder, records, threads) {
                 let words = match words {
-                    Ok(tokens) => words_of(&tokens),
+                    Ok(words) => words,
                     Err(Refused::All(error)) => return Err(error.context(file.path().display())),
                     Err(Refused::Example(why)) => {
                         let error = format!("{}, line {line}: {why}", file.path().display());
@@ -279,13 +280,7 @@ fn encode(
     Ok(())
 }
 
-fn words_of(tokens: &[TrainedToken]) -> Vec<u32> {
-    let first = |at: usize| if at == 0 { FIRST } else { 0 };
-    let trained = |trained: bool| if trained { TRAINED } else { 0 };
-    tokens.iter().enumerate().map(|(at, (id, is))| id | first(at) | trained(*is)).collect()
-}
-
-type Encoded = Result<Vec<TrainedToken>, Refused>;
+type Encoded = Result<Vec<u32>, Refused>;
 
 /// Encodes records on several threads; returns their lines and tokens in order.
 fn on_threads(
@@ -296,7 +291,7 @@ fn on_threads(
     let one = |record: &FoundRecord| {
         let example = record.content.as_ref().map_err(Clone::clone).and_then(Example::of);
         let tokens = match example {
-            Ok(example) => encoder.encode(&example),
+            Ok(example) => encoder.words(&example),
             Err(why) => Err(Refused::Example(why)),
         };
         let tokens = tokens.and_then(|tokens| match tokens.is_empty() {

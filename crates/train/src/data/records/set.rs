@@ -1,5 +1,6 @@
 //! Encoded records: their tokens, and where each begins.
 
+use super::kind::{RecordKind, ReferenceLogProbs};
 use super::order::shuffled;
 use super::packing::Packing;
 use crate::data::{Batch, IGNORED_TARGET, Tokens};
@@ -10,10 +11,16 @@ use std::sync::Arc;
 pub(super) const TRAINED: u32 = 1 << 31;
 /// Bit of the first token of a record.
 pub(super) const FIRST: u32 = 1 << 30;
+/// Bit of the first token of a desirable answer.
+pub(super) const DESIRABLE: u32 = 1 << 29;
+/// Bit of the first token of a rejected answer that is read as an answer with a label.
+pub(super) const REJECTED: u32 = 1 << 28;
+/// Records of a preference pair that are read as answers with labels are ordered in blocks of this many: first the chosen answers, as in TRL.
+const UNPAIRED_BLOCK: usize = 1000;
 /// Stands for a record that could not be read.
 pub(super) const BROKEN: u32 = u32::MAX;
 /// Bits of the id.
-const ID: u32 = FIRST - 1;
+const ID: u32 = REJECTED - 1;
 /// Tokens read at a time.
 const BLOCK: usize = 1 << 16;
 
@@ -37,20 +44,27 @@ impl RecordSplits {
     }
 }
 
-/// A record of the set.
+/// An id, and whether it is trained.
+pub(super) type Word = (u32, bool);
+
+/// A sequence of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     start: u64,
     pub len: u32,
     /// Trained targets: trained tokens except for the first token, which nothing predicts.
     pub trained: u32,
+    /// Whether it has a label that says so.
+    pub desirable: bool,
 }
 
 /// Records that can be read in any order. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct RecordSet {
-    tokens: Tokens,
-    spans: Arc<[Span]>,
+    pub(super) tokens: Tokens,
+    pub(super) spans: Arc<[Span]>,
+    pub(super) kind: RecordKind,
+    pub(super) reference: Option<ReferenceLogProbs>,
 }
 
 /// Records that were changed or left out to fit.
@@ -67,8 +81,9 @@ impl RecordSet {
     ///
     /// # Errors
     /// Errors of reading the tokens.
-    pub(super) fn of(tokens: Tokens) -> Result<(Self, usize)> {
+    pub(super) fn of(tokens: Tokens, kind: RecordKind) -> Result<(Self, usize)> {
         let (mut spans, mut broken): (Vec<Span>, usize) = (Vec::new(), 0);
+        let mut rejected = Vec::new();
         let mut block = Vec::new();
         for at in (0..tokens.len()).step_by(BLOCK) {
             block.resize(BLOCK.min(tokens.len() - at), 0);
@@ -77,19 +92,27 @@ impl RecordSet {
                 if *word == BROKEN {
                     broken += 1;
                 } else if word & FIRST != 0 {
-                    spans.push(Span { start: (at + i) as u64, len: 1, trained: 0 });
+                    let desirable = word & DESIRABLE != 0;
+                    rejected.push(word & REJECTED != 0);
+                    spans.push(Span { start: (at + i) as u64, len: 1, trained: 0, desirable });
                 } else if let Some(span) = spans.last_mut() {
                     span.len += 1;
                     span.trained += u32::from(word & TRAINED != 0);
                 }
             }
         }
-        Ok((Self { tokens, spans: spans.into() }, broken))
+        let blocks = spans.chunks(2 * UNPAIRED_BLOCK).zip(rejected.chunks(2 * UNPAIRED_BLOCK));
+        let ordered = |(spans, rejected): (&[Span], &[bool])| {
+            let of = |which: bool| spans.iter().zip(rejected).filter(move |(_, r)| **r == which);
+            of(false).chain(of(true)).map(|(span, _)| *span).collect::<Vec<_>>()
+        };
+        let spans: Vec<Span> = blocks.flat_map(ordered).collect();
+        Ok((Self { tokens, spans: spans.into(), kind, reference: None }, broken))
     }
 
     /// Returns the number of records.
     pub fn len(&self) -> usize {
-        self.spans.len()
+        self.spans.len() / self.kind.spans()
     }
 
     /// Returns whether the set is empty.
@@ -114,8 +137,8 @@ impl RecordSet {
 
     /// Returns the last `count` records as a separate set, and the others.
     pub(super) fn divided(&self, count: usize) -> (Self, Self) {
-        let (first, last) = self.spans.split_at(self.len().saturating_sub(count));
-        let part = |spans: &[Span]| Self { tokens: self.tokens.clone(), spans: spans.into() };
+        let (first, last) = self.spans.split_at(self.len().saturating_sub(count) * self.kind.spans());
+        let part = |spans: &[Span]| Self { spans: spans.into(), ..self.clone() };
         (part(first), part(last))
     }
 
@@ -124,28 +147,44 @@ impl RecordSet {
     /// # Errors
     /// Errors of reading the tokens.
     pub(super) fn fitted(&self, context: usize, drop: bool) -> Result<(Self, Fitted)> {
-        let (mut spans, mut told) = (Vec::with_capacity(self.len()), Fitted::default());
-        let mut words = Vec::new();
-        for span in self.spans.iter().copied() {
-            let mut span = span;
-            if span.len as usize > context {
-                if drop {
-                    told.dropped += 1;
-                    continue;
-                }
-                told.truncated += 1;
-                words.resize(context, 0);
-                self.tokens.read(span.start as usize, &mut words)?;
-                span.len = context as u32;
-                span.trained = words.iter().skip(1).filter(|word| **word & TRAINED != 0).count() as u32;
+        let (mut spans, mut told) = (Vec::with_capacity(self.spans.len()), Fitted::default());
+        for record in self.spans.chunks(self.kind.spans()) {
+            let long = record.iter().any(|span| span.len as usize > context);
+            if long && drop {
+                told.dropped += 1;
+                continue;
             }
-            if span.trained == 0 {
+            told.truncated += usize::from(long);
+            let fitted =
+                record.iter().map(|span| self.truncated(*span, context)).collect::<Result<Vec<_>>>()?;
+            if fitted.iter().any(|span| span.trained == 0) {
                 told.untrained += 1;
                 continue;
             }
-            spans.push(span);
+            spans.extend(fitted);
         }
-        Ok((Self { tokens: self.tokens.clone(), spans: spans.into() }, told))
+        Ok((Self { spans: spans.into(), ..self.clone() }, told))
+    }
+
+    /// Returns the first `context` tokens of a sequence.
+    fn truncated(&self, span: Span, context: usize) -> Result<Span> {
+        if span.len as usize <= context {
+            return Ok(span);
+        }
+        let mut words = vec![0; context];
+        self.tokens.read(span.start as usize, &mut words)?;
+        let trained = words.iter().skip(1).filter(|word| **word & TRAINED != 0).count() as u32;
+        Ok(Span { len: context as u32, trained, ..span })
+    }
+
+    /// Returns the kind of its records.
+    pub fn kind(&self) -> RecordKind {
+        self.kind
+    }
+
+    /// Returns a sequence of a record; those of preference pairs have two.
+    pub(super) fn span(&self, record: usize, side: usize) -> Option<&Span> {
+        self.spans.get(record * self.kind.spans() + side)
     }
 
     /// Returns the number of tokens of each record.
@@ -155,7 +194,8 @@ impl RecordSet {
 
     /// Returns the trained targets of a record.
     pub(in crate::data) fn targets(&self, record: usize) -> u64 {
-        self.spans.get(record).map_or(0, |span| span.trained.into())
+        let all = (0..self.kind.spans()).filter_map(|side| self.span(record, side));
+        all.map(|span| u64::from(span.trained)).sum()
     }
 
     /// Returns the record at position `at` of an epoch, in an order that follows from the seed.
@@ -163,19 +203,25 @@ impl RecordSet {
         shuffled(seed, epoch, at, self.len() as u64) as usize
     }
 
-    /// Returns the ids of a record, and whether each is trained.
+    /// Returns the ids of a record, and whether each is trained; of a preference pair those of the chosen answer.
     ///
     /// # Errors
     /// `Internal` without such a record; errors of reading the tokens.
     pub fn record(&self, record: usize) -> Result<Vec<(u32, bool)>> {
-        let span = self.spans.get(record);
+        self.sequence(record, 0)
+    }
+
+    /// Returns the ids of a sequence of a record, and whether each is trained.
+    pub(super) fn sequence(&self, record: usize, side: usize) -> Result<Vec<Word>> {
+        let span = self.span(record, side);
         let span = span.ok_or_else(|| Error::internal(format!("record {record} of {}", self.len())))?;
         let mut words = vec![0; span.len as usize];
         self.tokens.read(span.start as usize, &mut words)?;
         Ok(words.into_iter().map(|word| (word & ID, word & TRAINED != 0)).collect())
     }
 
-    /// Returns rows of records one after the other, padded with ignored targets. With `packed`, each token has its position in its record.
+    /// Returns rows of records one after the other, padded with ignored targets. With `packed`, each token has its position in its record. `likelihood` is
+    /// the factor of likelihoods in losses that compare answers.
     ///
     /// # Errors
     /// `Format` for an id outside `vocab`; errors of reading the tokens.
@@ -184,36 +230,47 @@ impl RecordSet {
         rows_of: impl ExactSizeIterator<Item = Vec<usize>>,
         [context, vocab]: [usize; 2],
         packed: bool,
+        likelihood: f32,
     ) -> Result<Batch> {
+        if self.kind.is_preference() {
+            return self.compared(rows_of.map(|row| row.first().copied()), [context, vocab], likelihood);
+        }
         let rows = rows_of.len();
         let (mut x, mut y) = (vec![0; rows * context], vec![IGNORED_TARGET; rows * context]);
         let mut positions = packed.then(|| vec![0; rows * context]);
-        let mut at = 0;
-        let records =
-            rows_of.enumerate().flat_map(|(row, records)| records.into_iter().map(move |r| (row, r)));
-        let mut last = None;
-        for (row, record) in records {
-            if last.replace(row) != Some(row) {
-                at = row * context;
+        for (row, records) in rows_of.enumerate() {
+            let (mut at, end) = (row * context, (row + 1) * context);
+            for record in records {
+                let words = self.record(record)?;
+                fill(&words, false, vocab, (&mut x[at..end], &mut y[at..end]))?;
+                if let Some(positions) = &mut positions {
+                    positions[at..end]
+                        .iter_mut()
+                        .zip(0..words.len() as u32)
+                        .for_each(|(place, n)| *place = n);
+                }
+                at = (at + words.len()).min(end);
             }
-            let end = (row + 1) * context;
-            let words = self.record(record)?;
-            if let Some((id, _)) = words.iter().find(|(id, _)| *id as usize >= vocab) {
-                return Err(Error::format(format!(
-                    "the tokenizer returned the id {id}, but the vocabulary has {vocab} tokens; use the tokenizer of the model"
-                )));
-            }
-            for (place, (id, _)) in x[at..end].iter_mut().zip(&words) {
-                *place = *id;
-            }
-            for (place, (id, _)) in y[at..end].iter_mut().zip(words.iter().skip(1)).filter(|(_, w)| w.1) {
-                *place = *id;
-            }
-            if let Some(positions) = &mut positions {
-                positions[at..end].iter_mut().zip(0..words.len() as u32).for_each(|(place, n)| *place = n);
-            }
-            at = (at + words.len()).min(end);
         }
-        Ok(Batch { x, y, rows, context, step_targets: None, positions })
+        Ok(Batch { x, y, rows, context, step_targets: None, positions, values: Vec::new() })
     }
+}
+
+/// Writes a sequence and its targets, or the targets of `all` tokens, to a row.
+///
+/// # Errors
+/// `Format` for an id outside `vocab`.
+pub(super) fn fill(words: &[Word], all: bool, vocab: usize, (x, y): (&mut [u32], &mut [u32])) -> Result<()> {
+    if let Some((id, _)) = words.iter().find(|(id, _)| *id as usize >= vocab) {
+        return Err(Error::format(format!(
+            "the tokenizer returned the id {id}, but the vocabulary has {vocab} tokens; use the tokenizer of the model"
+        )));
+    }
+    for (place, (id, _)) in x.iter_mut().zip(words) {
+        *place = *id;
+    }
+    for (place, (id, _)) in y.iter_mut().zip(words.iter().skip(1)).filter(|(_, word)| all || word.1) {
+        *place = *id;
+    }
+    Ok(())
 }

@@ -1,3 +1,5 @@
+mod preferences;
+
 use super::*;
 use crate::data::{Corpus, DataSource, Eval, IGNORED_TARGET, Loader, Position, Reading, TokenCache};
 use netcl_device::Result;
@@ -178,7 +180,7 @@ fn a_broken_record_is_named_by_file_and_line() {
         ("{\"instruction\": \"x\", \"output\": \"y\", \"input\": [1]}", "`input` is not a text"),
         (
             "{\"prompt\": \"x\", \"chosen\": \"y\", \"rejected\": \"z\"}",
-            "its keys are prompt, chosen, rejected",
+            "preference pairs (chosen and rejected) fit --objective dpo, ipo, simpo, orpo or kto",
         ),
     ] {
         let message = error(&[("a.jsonl", &lines(record))]);
@@ -205,12 +207,10 @@ fn a_broken_record_is_named_by_file_and_line() {
     }
 }
 
-/// Preferences and other formats that are not read keep their refusal.
+/// Formats that are not read keep their refusal.
 #[test]
 fn formats_that_are_not_read_are_refused_by_their_name() {
     for (text, part) in [
-        (r#"{"prompt": "x", "chosen": "y", "rejected": "z"}"#, "preference pairs"),
-        (r#"{"prompt": "x", "completion": "y", "label": true}"#, "completions with labels (KTO)"),
         (r#"{"prompt": "x"}"#, "prompts without completions"),
         (r#"{"question": "x", "answer": "y"}"#, "questions with answers"),
     ] {

@@ -8,6 +8,7 @@ mod page;
 mod series;
 
 use super::{StepMetrics, speed};
+use crate::evaluate::PreferenceMetrics;
 use axis::AxisUnit;
 use chart::Chart;
 use series::{Point, Series, smooth};
@@ -123,8 +124,33 @@ impl Report<'_> {
             half("Gradient norm", AxisUnit::Plain, trend(line(|m| m.grad_norm), unnamed)),
             half("Tokens per second", AxisUnit::Plain, vec![Series::line("", speeds.collect())]),
             half("Device memory", AxisUnit::Bytes, vec![Series::line("", line(|m| m.memory as f64))]),
+            self.rewards().into_iter().map(|(title, series)| half(title, AxisUnit::Plain, series)).collect(),
         ]
         .concat()
+    }
+
+    /// Returns the charts of a run whose loss compares answers.
+    fn rewards(&self) -> Vec<(&'static str, Vec<Series>)> {
+        if self.metrics.iter().all(|m| m.preference.is_none()) {
+            return Vec::new();
+        }
+        let of = |value: fn(&PreferenceMetrics) -> Option<f64>| {
+            let points = |part: fn(&StepMetrics) -> Option<PreferenceMetrics>| {
+                let found = self.metrics.iter().filter_map(move |m| Some((m.step as f64, value(&part(m)?)?)));
+                found.collect::<Vec<_>>()
+            };
+            vec![
+                Series::line("training", points(|m| m.preference)),
+                Series::second("validation", points(|m| m.val_preference)),
+            ]
+        };
+        let all = [
+            ("Reward margin", of(|found| found.margin)),
+            ("Reward accuracy", of(|found| found.accuracy)),
+            ("Reward of chosen answers", of(|found| found.chosen_reward)),
+            ("Reward of rejected answers", of(|found| found.rejected_reward)),
+        ];
+        all.into_iter().filter(|(_, series)| series.iter().any(|line| !line.points.is_empty())).collect()
     }
 
     fn samples(&self) -> String {

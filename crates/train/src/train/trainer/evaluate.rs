@@ -41,6 +41,9 @@ impl Texts {
     /// Evaluates the model on the validation batches. `None` without validation data.
     fn evaluate(&self, training: &Training<StepMetrics>) -> Result<Option<Score>> {
         let Some(eval) = &self.eval else { return Ok(None) };
+        if let Some(comparison) = &self.comparison {
+            return comparison.evaluate(&*self.model, eval).map(Some);
+        }
         let lengths = self.lengths.as_ref();
         let Some(parallel) = &training.ranks.parallel else {
             let batches = eval.batches().map(|batch| batch.map(Scored::from));

@@ -12,6 +12,7 @@ use crate::train::companions::Companions;
 use crate::train::fitting::fitted;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
+use crate::train::preference::{Comparison, References, prepare};
 use crate::train::rows::TokenRows;
 use crate::train::rule::{optimizer, rule};
 use crate::train::sums::is_apart;
@@ -88,8 +89,8 @@ impl Parts {
         let config = &config;
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         let weighted = matches!(inputs.data, InputData::Records { .. });
-        // Kernels of quantized weights are compiled at their first launch.
-        if !start.as_ref().is_some_and(Start::is_file) {
+        // Kernels of quantized weights, and those of losses that compare answers, are compiled at their first launch.
+        if !start.as_ref().is_some_and(Start::is_file) && !config.objective.is_preference() {
             crate::train::ahead::compile(device, &local, &shape, (parallel.is_some(), weighted), watch)?;
         }
         let base = BaseRecord::of(config, from.map(|(checkpoint, _)| checkpoint))?;
@@ -307,7 +308,7 @@ impl Trainer {
         let parts = Parts::build(device, &config, None, watch, None)?;
         crate::data::done(watch)?;
         let folder = RunFolder::create(claim, &parts.config)?;
-        Self::assemble(device, parts, (folder, Vec::new()))
+        Self::assemble(device, parts, (folder, Vec::new()), true)
     }
 
     /// Creates this rank of a run of all ranks of `group`, each with its own device. `config` is that of the whole run: its batch is divided among
@@ -323,6 +324,12 @@ impl Trainer {
         (claim, path, resume): (Option<Claim>, &Path, bool),
         watch: &mut DataWatch<'_>,
     ) -> Result<Self> {
+        if config.objective.is_preference() && group.size() > 1 {
+            return Err(Error::unsupported(format!(
+                "--objective {} on several devices: rewards are not summed over ranks yet; use one device, and --grad-accum for larger steps",
+                config.objective
+            )));
+        }
         let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
         parallel.one_machine = group.is_on_one_machine()?;
         parallel.divide_layers(&config, device)?;
@@ -358,7 +365,7 @@ impl Trainer {
                 Some(claim) => RunFolder::create(claim, config),
                 None => Ok(RunFolder::follow(path)),
             };
-            Self::assemble(device, parts, (group.all_succeed(folder)?, Vec::new()))?
+            Self::assemble(device, parts, (group.all_succeed(folder)?, Vec::new()), true)?
         };
         parallel.rows = trainer.model().tied_embedding().map(|table| TokenRows::new(table.dims()[0]));
         trainer.run.training.ranks.parallel = Some(parallel);
@@ -415,7 +422,9 @@ impl Trainer {
             Some(claim) => RunFolder::resume(claim, config, step, best_step)?,
             None => (RunFolder::follow(out), Vec::new()),
         };
-        let mut trainer = Self::assemble(device, parts, folder)?;
+        // The model below adapters is the one that training started from.
+        let is_reference = from.is_none() || config.lora.is_some();
+        let mut trainer = Self::assemble(device, parts, folder, is_reference)?;
         if let Some((checkpoint, path)) = &from {
             let Run { task, training } = &mut trainer.run;
             task.restore(training, checkpoint).map_err(|e| e.context(path.display()))?;
@@ -429,11 +438,16 @@ impl Trainer {
         Ok(trainer)
     }
 
+    /// Puts a run together. `is_reference` says whether the model is now the one that training started from.
     fn assemble(
         device: &Device,
-        parts: Parts,
+        mut parts: Parts,
         (folder, history): (RunFolder, Vec<StepMetrics>),
+        is_reference: bool,
     ) -> Result<Self> {
+        let references = References { model: &*parts.model, is_loaded: is_reference, folder: folder.path() };
+        prepare(&references, &parts.config, &mut parts.loader, parts.eval.as_mut())?;
+        let comparison = Comparison::of(&parts.config, device)?;
         let last = history.last();
         let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
         let config = parts.config;
@@ -460,6 +474,7 @@ impl Trainer {
             fitting: parts.fitting,
             data: parts.record.to_json()?,
             tokens: parts.tokens,
+            comparison,
             draws: counter(device, 0)?,
             slots: Slots::default(),
             clock: TokenClock::new(elapsed, trained),

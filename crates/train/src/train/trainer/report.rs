@@ -21,7 +21,11 @@ impl Texts {
         let norm = done.norm()?;
         let speed = self.clock.step(done.at, self.config.tokens_a_step());
         let flops = self.model.flops(1, self.config.context) * speed;
+        let preference = self.comparison.as_ref();
+        let preference =
+            preference.map(|comparison| comparison.of_step(done.step.saturating_sub(1), done.done));
         Ok(StepMetrics {
+            preference: preference.transpose()?,
             step: done.step,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
             elapsed: self.clock.elapsed,

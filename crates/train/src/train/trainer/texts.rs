@@ -2,6 +2,7 @@
 
 use super::clock::TokenClock;
 use crate::config::TrainConfig;
+use crate::data::records::VALUES;
 use crate::data::{Batch, DATA_FILE, Eval, Loader, Position, Prefetch};
 use crate::run::StepMetrics;
 use crate::train::adapters::{self, BaseRecord};
@@ -11,6 +12,7 @@ use crate::train::observer::{Observer, RunInfo};
 use crate::train::parallel::Parallel;
 use crate::train::peak;
 use crate::train::pipeline::Slots;
+use crate::train::preference::Comparison;
 use crate::train::training::{
     At, Gathered, Loop, Objective, ObserverRequests, Ranks, StepResults, Task, Training, divergence,
 };
@@ -49,6 +51,8 @@ pub(crate) struct Texts {
     pub data: Vec<u8>,
     /// Training and validation tokens.
     pub tokens: [usize; 2],
+    /// The objective, if it compares answers.
+    pub comparison: Option<Comparison>,
     /// Counter of the draws before the dropout of the current pass.
     pub draws: Tensor,
     /// The micro-batches that a stage of a pipeline has at a time.
@@ -72,6 +76,8 @@ pub(crate) struct TextBatchSource {
     sizes: [usize; 3],
     /// Whether the losses of a batch are weighted, and whether its rows have several records.
     kind: [bool; 2],
+    /// Numbers of a batch's records.
+    values: usize,
 }
 
 impl Texts {
@@ -150,11 +156,24 @@ impl Objective for Texts {
     }
 
     fn loss(&self, inputs: &UploadedBatch, rows_before: usize) -> Result<Tensor> {
-        self.next_token().loss(inputs, rows_before)
+        match &self.comparison {
+            Some(comparison) => {
+                let mode = Mode { recompute: self.config.recompute, rows_before, ..Mode::eval() };
+                comparison.loss(&*self.model, inputs, mode)
+            }
+            None => self.next_token().loss(inputs, rows_before),
+        }
     }
 
     fn one_row(&self, inputs: &UploadedBatch) -> Result<UploadedBatch> {
-        self.next_token().one_row(inputs)
+        match &self.comparison {
+            Some(_) => Comparison::one_record(inputs),
+            None => self.next_token().one_row(inputs),
+        }
+    }
+
+    fn buffers(&self) -> Vec<Tensor> {
+        self.comparison.iter().map(Comparison::buffer).collect()
     }
 
     fn tied(&self) -> Option<Tensor> {
@@ -178,20 +197,22 @@ impl Task for Texts {
 
     fn source(&self, training: &Training<StepMetrics>) -> TextBatchSource {
         let c = &self.config;
-        let rows = training.ranks.parallel.as_ref().map_or(c.batch, |p| p.rows().len());
+        let records = training.ranks.parallel.as_ref().map_or(c.batch, |p| p.rows().len());
+        let rows = records * c.objective.kind(c.batch).rows();
         TextBatchSource {
             loader: self.loader.clone(),
             from: training.progress.position,
             device: training.device.clone(),
             sizes: [rows, c.context, c.grad_accum as usize],
             kind: [self.loader.is_weighted(), self.loader.is_packed()],
+            values: if c.objective.is_preference() { records * VALUES } else { 0 },
         }
     }
 
     fn ahead<O>(source: TextBatchSource, work: impl FnOnce(&mut Feed) -> Result<O>) -> Result<O> {
-        let TextBatchSource { loader, from, device, sizes, kind } = source;
+        let TextBatchSource { loader, from, device, sizes, kind, values } = source;
         let batches = Prefetch::start(loader, from, PREFETCH)?;
-        let uploads = Uploads::new(&device, sizes, kind)?;
+        let uploads = Uploads::new(&device, sizes, kind, values)?;
         work(&mut Feed { batches, uploads })
     }
 
@@ -225,6 +246,10 @@ impl Task for Texts {
         feed.uploads.sent()
     }
 
+    fn enqueued(&mut self, step: u64) -> Result<()> {
+        self.comparison.as_ref().map_or(Ok(()), |comparison| comparison.enqueued(step))
+    }
+
     fn rows_changed(&mut self, parallel: &mut Parallel) -> Result<()> {
         self.loader = self.loader.clone().part(parallel.rows());
         Ok(())
@@ -252,6 +277,9 @@ impl Task for Texts {
         watch: &mut (dyn Observer + '_),
     ) -> Result<()> {
         self.measure_peak(training)?;
+        if let Some(comparison) = &self.comparison {
+            comparison.reset()?;
+        }
         watch.started(&self.info(training));
         self.clock.start();
         Ok(())

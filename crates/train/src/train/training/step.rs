@@ -24,6 +24,8 @@ pub(crate) struct StepResults<'a> {
     pub lr: f64,
     pub loss: f64,
     report: &'a Report,
+    /// Event after which results can be read.
+    pub done: &'a Event,
     /// Time at which the host read them.
     pub at: Instant,
 }
@@ -94,6 +96,7 @@ impl<T: Task> Run<T> {
         optimizer.count();
         let report = optimizer.report()?;
         let loss = passes.keep_loss(&loss, progress.step)?;
+        self.task.enqueued(progress.step)?;
         progress.step += 1;
         progress.position = after;
         let step = progress.step;
@@ -238,7 +241,8 @@ impl<T: Task> Run<T> {
         let begun = Instant::now();
         let Pending { step, lr, report, .. } = pending;
         let loss = f64::from(pending.loss.item_after(&pending.done)?);
-        let done = StepResults { step: *step, lr: *lr, loss, report, at: Instant::now() };
+        let done =
+            StepResults { step: *step, lr: *lr, loss, report, done: &pending.done, at: Instant::now() };
         self.host_did("read loss", begun);
         if !loss.is_finite() {
             let place = self.training.ranks.place(&self.training.device);
