@@ -3,8 +3,8 @@
 
     python3 tools/golden_grpo.py     # needs torch, transformers and trl, no GPU; run tools/golden_preferences.py before
 
-    advantages    rewards of groups (null: not scored), scale and group size, and the advantages of TRL
-    rollouts      log probabilities (B,T) of the policy, the sampling policy and the reference, masks (B,T), advantages (B)
+    advantages    rewards of groups (null: not scored), scale, group size, and the advantages of TRL.
+    rollouts      log probabilities (B,T) of the policy, the sampling policy and the reference, masks (B,T), advantages (B).
     losses        settings, the loss, its gradients by the policy's log probabilities, and TRL's numbers
 """
 import json

@@ -3,9 +3,9 @@
 
     python3 tools/golden_preferences.py     # needs torch, transformers, peft and trl, no GPU
 
-    model/                the model that training starts from, with its tokenizer and chat template
-    policy.safetensors    the weights at which losses and gradients are computed; they differ from the reference
-    pairs.jsonl, chat.jsonl, labels.jsonl    records: texts, conversations with an implicit prompt, answers with labels
+    model/                the model that training starts from, with its tokenizer and chat template.
+    policy.safetensors    the weights at which losses and gradients are computed; they differ from the reference.
+    pairs.jsonl, chat.jsonl, labels.jsonl    records: texts, conversations with an implicit prompt, answers with labels.
     cases.json            per case: objective, settings, file, batch, the loss of the first batch, and TRL's metrics
     gradients.safetensors the gradients of each case, as <case>.<parameter>
 

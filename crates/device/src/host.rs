@@ -8,8 +8,8 @@ use std::{fs::File, io::Write, ops::Deref, path::Path};
 
 /// A file mapped read-only. It dereferences to its bytes; an empty file is an empty slice.
 ///
-/// The file must not be truncated or rewritten in place while it is mapped: the mapped pages are the file. netcl writes every file to a temporary
-/// path and renames it, which leaves an existing mapping unchanged.
+/// The mapped pages are the file, so the file must not be truncated or rewritten in place meanwhile. netcl writes every file to a temporary path and
+/// renames it, which leaves an existing mapping unchanged.
 #[derive(Debug)]
 pub struct MappedFile {
     map: Option<memmap2::Mmap>,

@@ -80,6 +80,32 @@ pub struct Certificate {
 }
 
 impl Certificate {
+    /// Compares the steps of a probe, and counts them; returns the first difference.
+    fn compare(&mut self, probe: usize, ours: &[Step], theirs: &[Step]) -> std::result::Result<(), String> {
+        for (at, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+            let off = ours.off(theirs);
+            if off > LOGITS || off.is_nan() {
+                let place = match at {
+                    0 => "after the prompt".to_owned(),
+                    _ => format!("after {at} tokens of the answer"),
+                };
+                return Err(format!(
+                    "probe {probe}: the logits {place} differ by {off:.1e} of the largest, more than {LOGITS:.0e}"
+                ));
+            }
+            // Between logits that are closer than their rounding, both choices are right.
+            if ours.best != theirs.best && ours.lead > 2.0 * LOGITS {
+                return Err(format!(
+                    "probe {probe}: greedy token {at} is {}, expected {}",
+                    theirs.best, ours.best
+                ));
+            }
+            self.logits = self.logits.max(off);
+            self.tokens += 1;
+        }
+        Ok(())
+    }
+
     /// Returns the results as one line.
     pub fn line(&self) -> String {
         let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
@@ -150,28 +176,7 @@ pub fn certify(trained: &Path, exported: &Exported, device: &Device) -> Result<C
     let theirs =
         continued(&open(weights, adapter.filter(|path| path.is_file()))?, &prompts, Some(&path_tokens))?;
     for (probe, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-        for (at, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-            let off = ours.off(theirs);
-            if off > LOGITS || off.is_nan() {
-                let place = if at == 0 {
-                    "after the prompt".to_owned()
-                } else {
-                    format!("after {at} tokens of the answer")
-                };
-                return Err(differs(format!(
-                    "probe {probe}: the logits {place} differ by {off:.1e} of the largest, more than {LOGITS:.0e}"
-                )));
-            }
-            // Between logits that are closer than their rounding, both choices are right.
-            if ours.best != theirs.best && ours.lead > 2.0 * LOGITS {
-                return Err(differs(format!(
-                    "probe {probe}: greedy token {at} is {}, expected {}",
-                    theirs.best, ours.best
-                )));
-            }
-            out.logits = out.logits.max(off);
-            out.tokens += 1;
-        }
+        out.compare(probe, ours, theirs).map_err(differs)?;
     }
     Ok(out)
 }

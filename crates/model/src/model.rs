@@ -1,7 +1,7 @@
 //! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
 //!
-//! Trainer, evaluation, checkpoints, generation and benchmarks use only this trait: configuration, parameters by name, logits, loss, FLOPs, tensors
-//! in the layout of Hugging Face's files, and a text that is being continued.
+//! Trainer, evaluation, checkpoints, generation and benchmarks use only this trait. It has configuration, parameters by name, logits, loss and FLOPs.
+//! It also has tensors in the layout of Hugging Face's files, and a text that is being continued.
 
 use crate::checkpoint::{TensorToWrite, TensorView};
 use crate::decoder::{DecoderConfig, FileFacts};

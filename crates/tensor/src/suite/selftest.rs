@@ -23,8 +23,8 @@ use std::sync::Arc;
 pub enum Reach {
     /// Every value of every tuned parameter, in as few combinations as possible. In f32 only, because some kernels only exist for f32.
     Values,
-    /// As `Values`, without the device's default choices, for callers that test those elsewhere: their launches are only recorded, on a device
-    /// that does not compute.
+    /// The same without the device's default choices, for callers that test those elsewhere. Their launches are only recorded, on a device that does not
+    /// compute.
     Alternatives,
     /// Every combination, in every storage type.
     Combinations,

@@ -304,7 +304,7 @@ settings! {
         "Capture a training step once and replay it; auto: if possible. The results are bit-identical",
         Setting::new(Device, Free).images(Free).value("MODE");
     recompute: Recompute = Recompute::None,
-        "Activations that the backward pass recomputes; more if memory requires it. norm includes gelu; offload also keeps the inputs of blocks on the host",
+        "Activations that the backward pass recomputes; more if memory requires it. norm includes gelu. offload also keeps inputs of blocks on the host",
         Setting::new(Device, Free).value("WHAT");
     memory: Option<String> = None,
         "Maximum device memory, such as 8G",

@@ -16,8 +16,8 @@ use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Result, Tensor, no_grad};
 
-/// Compiles the kernels that the first step of a run launches (as one of several `ranks` if so, with `weighted` losses if so) and that a dry run
-/// finds; others are compiled at their first launch.
+/// Compiles the kernels that the first step of a run launches and that a dry run finds; others are compiled at their first launch. The run is one of
+/// several `ranks` if so, with `weighted` losses if so.
 ///
 /// # Errors
 /// `Io` if `watch` asks to stop.

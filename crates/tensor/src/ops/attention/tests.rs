@@ -48,6 +48,33 @@ fn variants_agree() {
     }
 }
 
+/// Returns results and gradients of each document of each row, with the row and the first token of the document.
+fn documents_apart(
+    [q, k, v, dy]: [&Tensor; 4],
+    documents: &[&[u32]],
+    options: &AttentionOptions,
+) -> [Vec<(usize, usize, Vec<f32>)>; 4] {
+    let mut apart = [const { Vec::new() }; 4];
+    for (row, lengths) in documents.iter().enumerate() {
+        let mut start = 0;
+        for n in lengths.iter().map(|n| *n as usize) {
+            let part = |x: &Tensor| {
+                let rows = x.slice(0, row..row + 1).unwrap().slice(2, start..start + n).unwrap();
+                rows.contiguous().unwrap()
+            };
+            let [q, k, v] = [q, k, v].map(|x| part(x).parameter("x"));
+            let y = attention(&q, &k, &v, options.clone()).unwrap();
+            y.mul(&part(dy)).unwrap().sum(&[0, 1, 2, 3], false).unwrap().backward().unwrap();
+            let grads = [&q, &k, &v].map(|x| x.grad().unwrap());
+            for (all, part) in apart.iter_mut().zip([y.detach()].iter().chain(&grads)) {
+                all.push((row, start, part.to_vec().unwrap()));
+            }
+            start += n;
+        }
+    }
+    apart
+}
+
 /// Rows of several documents give the results and the gradients of separate documents, by every algorithm that takes them.
 #[test]
 fn documents_in_a_row_are_computed_as_if_they_were_apart() {
@@ -69,24 +96,7 @@ fn documents_in_a_row_are_computed_as_if_they_were_apart() {
     .into_iter()
     .enumerate()
     {
-        let mut apart = [const { Vec::new() }; 4];
-        for (row, lengths) in documents.iter().enumerate() {
-            let mut start = 0;
-            for n in lengths.iter().map(|n| *n as usize) {
-                let part = |x: &Tensor| {
-                    let rows = x.slice(0, row..row + 1).unwrap().slice(2, start..start + n).unwrap();
-                    rows.contiguous().unwrap()
-                };
-                let [q, k, v] = [&q, &k, &v].map(|x| part(x).parameter("x"));
-                let y = attention(&q, &k, &v, options.clone()).unwrap();
-                y.mul(&part(&dy)).unwrap().sum(&[0, 1, 2, 3], false).unwrap().backward().unwrap();
-                let grads = [&q, &k, &v].map(|x| x.grad().unwrap());
-                for (all, part) in apart.iter_mut().zip([y.detach()].iter().chain(&grads)) {
-                    all.push((row, start, part.to_vec().unwrap()));
-                }
-                start += n;
-            }
-        }
+        let apart = documents_apart([&q, &k, &v, &dy], &documents, &options);
         let options = AttentionOptions { positions: Some(positions.clone()), ..options };
         let [forward, backward] = explain(&q, &k, &v, options.clone()).unwrap();
         let names = |rows: &[Row]| {

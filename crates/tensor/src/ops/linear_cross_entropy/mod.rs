@@ -52,8 +52,8 @@ impl Default for LinearCrossEntropy {
     }
 }
 
-/// Computes the mean cross entropy of `x weightᵀ` over the rows that are not ignored, or the sum: x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or
-/// i32 → an f32 scalar for every dtype; `(..)` without reduction, 0 for ignored rows. If all rows are ignored, the mean is NaN and the sum is 0. An
+/// Computes the mean cross entropy of `x weightᵀ` over the rows that are not ignored, or the sum. Takes x `(.., C)`, weight `(V, C)`, targets `(..)`
+/// u32 or i32 → an f32 scalar for every dtype. Without reduction the result is `(..)`, 0 for ignored rows. If all rows are ignored, the mean is NaN and the sum is 0. An
 /// invalid target makes the loss NaN.
 ///
 /// # Errors

@@ -51,7 +51,7 @@ impl Packing {
         self.ends.len()
     }
 
-    /// Returns whether there are no rows.
+    /// Returns whether the packing is empty.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

@@ -1,7 +1,7 @@
 //! The loss of a batch of records whose answers are compared.
 
 use super::loss::{PreferenceLoss, RecordNumbers};
-use super::statistics::Statistics;
+use super::statistics::PreferenceSums;
 use crate::config::TrainConfig;
 use crate::data::records::{VALUES, value};
 use crate::data::{Batch, Eval};
@@ -13,14 +13,14 @@ use netcl_model::model::Model;
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 
 /// An objective that compares answers, and its state on the device.
-pub(in crate::train) struct Comparison {
+pub(in crate::train) struct PreferenceObjective {
     loss: PreferenceLoss,
-    statistics: Statistics,
+    statistics: PreferenceSums,
     /// Positions of a row (1, T), f32, to select the answers of rows whose prompts are also targets.
     positions: Tensor,
 }
 
-impl Comparison {
+impl PreferenceObjective {
     /// Creates the objective of a run; `None` for one that does not compare answers.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Comparison {
         let positions: Vec<f32> = (0..config.context).map(|at| at as f32).collect();
         Ok(Some(Self {
             loss,
-            statistics: Statistics::new(device)?,
+            statistics: PreferenceSums::new(device)?,
             positions: Tensor::from_f32(device, [1, config.context], &positions, DType::F32)?,
         }))
     }

@@ -15,5 +15,5 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub(super) use comparison::Comparison;
+pub(super) use comparison::PreferenceObjective;
 pub(super) use reference::{References, prepare};

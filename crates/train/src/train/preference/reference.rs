@@ -32,8 +32,8 @@ pub(in crate::train) struct References<'a> {
 /// Gives the records of a run the log probabilities of their answers under the reference: those of its folder, or new ones.
 ///
 /// # Errors
-/// `Format` if the stored ones belong to other data or another model, and the model is no longer there to compute them; errors of the files, the
-/// data and the device.
+/// `Format` if the stored ones belong to other data or another model, and the model no longer exists to compute them. Errors of the files, the data
+/// and the device.
 pub(in crate::train) fn prepare(
     reference: &References<'_>,
     config: &TrainConfig,

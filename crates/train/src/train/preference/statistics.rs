@@ -31,13 +31,13 @@ fn means(sums: &[f64; SUMS], loss: &PreferenceLoss) -> PreferenceMetrics {
 }
 
 /// Sums on the device, to which each pass adds.
-pub(super) struct Statistics {
+pub(super) struct PreferenceSums {
     sums: Tensor,
     /// Sums of the last steps.
     kept: Vec<Tensor>,
 }
 
-impl Statistics {
+impl PreferenceSums {
     /// Allocates the sums, which are zero.
     ///
     /// # Errors

@@ -65,7 +65,7 @@ fn check(case: (&str, &Value), device: &Device, policy: &[TensorData], gradients
     let sizes = [batch.rows, config.context, 1];
     let mut uploads = Uploads::new(device, sizes, [true, false], batch.values.len()).unwrap();
     let inputs = uploads.send(&batch, 1.0 / batch.step_targets.unwrap() as f32, false).unwrap();
-    let comparison = Comparison::of(&config, device).unwrap().unwrap();
+    let comparison = PreferenceObjective::of(&config, device).unwrap().unwrap();
     let loss = comparison.loss(&model, &inputs, Mode::eval()).unwrap();
     loss.backward().unwrap();
     near(loss.item().unwrap().into(), expected["loss"].as_f64().unwrap(), 0.0, name);

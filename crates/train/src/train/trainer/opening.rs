@@ -12,7 +12,7 @@ use crate::train::companions::Companions;
 use crate::train::fitting::fitted;
 use crate::train::parallel::Parallel;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
-use crate::train::preference::{Comparison, References, prepare};
+use crate::train::preference::{PreferenceObjective, References, prepare};
 use crate::train::rows::TokenRows;
 use crate::train::rule::{optimizer, rule};
 use crate::train::sums::is_apart;
@@ -447,7 +447,7 @@ impl Trainer {
     ) -> Result<Self> {
         let references = References { model: &*parts.model, is_loaded: is_reference, folder: folder.path() };
         prepare(&references, &parts.config, &mut parts.loader, parts.eval.as_mut())?;
-        let comparison = Comparison::of(&parts.config, device)?;
+        let comparison = PreferenceObjective::of(&parts.config, device)?;
         let last = history.last();
         let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
         let config = parts.config;

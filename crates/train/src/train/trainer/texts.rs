@@ -12,7 +12,7 @@ use crate::train::observer::{Observer, RunInfo};
 use crate::train::parallel::Parallel;
 use crate::train::peak;
 use crate::train::pipeline::Slots;
-use crate::train::preference::Comparison;
+use crate::train::preference::PreferenceObjective;
 use crate::train::training::{
     At, Gathered, Loop, Objective, ObserverRequests, Ranks, StepResults, Task, Training, divergence,
 };
@@ -52,7 +52,7 @@ pub(crate) struct Texts {
     /// Training and validation tokens.
     pub tokens: [usize; 2],
     /// The objective, if it compares answers.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<PreferenceObjective>,
     /// Counter of the draws before the dropout of the current pass.
     pub draws: Tensor,
     /// The micro-batches that a stage of a pipeline has at a time.
@@ -167,13 +167,13 @@ impl Objective for Texts {
 
     fn one_row(&self, inputs: &UploadedBatch) -> Result<UploadedBatch> {
         match &self.comparison {
-            Some(_) => Comparison::one_record(inputs),
+            Some(_) => PreferenceObjective::one_record(inputs),
             None => self.next_token().one_row(inputs),
         }
     }
 
     fn buffers(&self) -> Vec<Tensor> {
-        self.comparison.iter().map(Comparison::buffer).collect()
+        self.comparison.iter().map(PreferenceObjective::buffer).collect()
     }
 
     fn tied(&self) -> Option<Tensor> {
