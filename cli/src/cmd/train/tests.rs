@@ -28,9 +28,9 @@ fn asked(line: &[&str]) -> Option<Result<String>> {
 
 /// Returns the lines to try for a flag after `base`.
 fn lines<'a>(base: &[&'a str], flag: &'a str, arg: &'a Arg) -> Vec<Vec<&'a str>> {
-    const VALUES: [&str; 13] = [
+    const VALUES: [&str; 15] = [
         "last", "0.8,0.9", "0.0004", "3", "1", "true", "bf16", "off", "block", "char", "highest", "cosine",
-        "sgd",
+        "sgd", "dpo", "sigmoid",
     ];
     let with = |value: Option<&'a str>| [base, &[flag], value.as_slice()].concat();
     let bare = (arg.get_num_args().is_none_or(|n| n.min_values() == 0)).then(|| with(None));
