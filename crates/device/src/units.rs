@@ -22,7 +22,10 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        assert_eq!((parse_bytes("512"), parse_bytes("16M"), parse_bytes("1.5GiB")), (Ok(512), Ok(16 << 20), Ok(3 << 29)));
+        assert_eq!(
+            (parse_bytes("512"), parse_bytes("16M"), parse_bytes("1.5GiB")),
+            (Ok(512), Ok(16 << 20), Ok(3 << 29))
+        );
         assert!(parse_bytes("x").is_err() && parse_bytes("-1G").is_err() && parse_bytes("").is_err());
     }
 }

@@ -36,8 +36,8 @@ pub(crate) use deferred::{DeferredNode, Scope, defer, eagerly, in_scope, settle}
 pub use gradient_sink::{GradientSink, with_gradient_sink};
 use hooks::Wanted;
 pub use hooks::gradients;
-pub(crate) use recompute::gradients_of;
 pub use on_host::HostMemory;
+pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all, checkpoint_rows, recording};
 pub use rollback::Rollback;
 

@@ -22,7 +22,9 @@ mod tokens;
 
 pub use architecture::{ARCHITECTURES, Architecture, read_config, write_config};
 pub(crate) use convert::stored_as;
-pub use convert::{Importance, OutputFormat, Progress, WriteOptions, convert, planned, write_adapter, write_description};
+pub use convert::{
+    Importance, OutputFormat, Progress, WriteOptions, convert, planned, write_adapter, write_description,
+};
 pub use mix::{MIXES, Mix};
 pub use names::{Change, Placed};
 pub(crate) use pooling::Pooling;
