@@ -61,11 +61,14 @@ impl Ring {
         if let Some(at) = state.slots.iter().position(fits) {
             return Ok(Some(state.slots.swap_remove(at)));
         }
-        if state.made == SLOTS && state.slots.pop().is_none() {
-            return Ok(None);
+        if state.made == SLOTS {
+            if state.slots.pop().is_none() {
+                return Ok(None);
+            }
+            state.made -= 1;
         }
         let memory = device.pin(&Arc::new(SharedMemory::new(bytes)?));
-        state.made = (state.made + 1).min(SLOTS);
+        state.made += 1;
         Ok(Some(Slot { memory, read: None }))
     }
 

@@ -61,6 +61,21 @@ impl RecordRows {
     }
 }
 
+impl Source {
+    fn records(&self) -> Option<&RecordSet> {
+        match self {
+            Self::Records(all) => Some(&all.records),
+            Self::Windows(_) => None,
+        }
+    }
+
+    fn replace_records(&mut self, change: impl FnOnce(RecordSet) -> RecordSet) {
+        if let Self::Records(all) = self {
+            all.records = change(all.records.clone());
+        }
+    }
+}
+
 impl Loader {
     /// Creates batches of `batch` windows of `context` tokens, `grad_accum` batches per step. `Format` if a number is 0 or there are fewer tokens
     /// than a window needs.
@@ -72,8 +87,8 @@ impl Loader {
         Ok(Self { source, batch, rows: 0..batch, grad_accum })
     }
 
-    /// Creates batches of `batch` rows of `context` tokens with a record each, or those of a packing, in another order in each epoch. With `epochs`, rows after that many epochs are
-    /// empty. `Format` if a number is 0, or without records.
+    /// Creates batches of `batch` rows of `context` tokens with a record each, or those of a packing, in another order in each epoch. With `epochs`, rows
+    /// after that many epochs are empty. `Format` if a number is 0, or without records.
     pub fn of_records(
         (records, packing): (RecordSet, Option<Arc<Packing>>),
         vocab: usize,
@@ -118,17 +133,12 @@ impl Loader {
 
     /// Returns its records.
     pub(crate) fn records(&self) -> Option<&RecordSet> {
-        match &self.source {
-            Source::Records(all) => Some(&all.records),
-            Source::Windows(_) => None,
-        }
+        self.source.records()
     }
 
     /// Changes its records.
     pub(crate) fn replace_records(&mut self, change: impl FnOnce(RecordSet) -> RecordSet) {
-        if let Source::Records(all) = &mut self.source {
-            all.records = change(all.records.clone());
-        }
+        self.source.replace_records(change);
     }
 
     /// Restricts loading to these rows of each batch: a rank's share.
@@ -256,29 +266,28 @@ impl Eval {
 
     /// Returns its records.
     pub(crate) fn records(&self) -> Option<&RecordSet> {
-        match &self.source {
-            Source::Records(all) => Some(&all.records),
-            Source::Windows(_) => None,
-        }
+        self.source.records()
     }
 
     /// Changes its records.
     pub(crate) fn replace_records(&mut self, change: impl FnOnce(RecordSet) -> RecordSet) {
-        if let Source::Records(all) = &mut self.source {
-            all.records = change(all.records.clone());
-        }
+        self.source.replace_records(change);
     }
 
     /// Returns every batch in order.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> + '_ {
-        self.starts.chunks(self.batch).map(|starts| match &self.source {
-            Source::Windows(windows) => windows.batch(starts.iter().copied()),
-            Source::Records(all) => {
-                let targets: u64 =
-                    self.starts.iter().map(|record| all.records.likelihood_targets(*record)).sum();
-                let likelihood = self.starts.len() as f32 / targets.max(1) as f32;
-                all.batch(starts.iter().map(|record| vec![*record]), likelihood)
+        let targets = |all: &RecordRows| -> u64 {
+            self.starts.iter().map(|record| all.records.likelihood_targets(*record)).sum()
+        };
+        let likelihood = match &self.source {
+            Source::Records(all) if all.records.kind().is_preference() => {
+                self.starts.len() as f32 / targets(all).max(1) as f32
             }
+            _ => 0.0,
+        };
+        self.starts.chunks(self.batch).map(move |starts| match &self.source {
+            Source::Windows(windows) => windows.batch(starts.iter().copied()),
+            Source::Records(all) => all.batch(starts.iter().map(|record| vec![*record]), likelihood),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Chooses what the backward pass recomputes, so that a run fits into the memory of its device.
 
 use super::MemoryPlan;
-use crate::config::TrainConfig;
+use crate::config::{GraphMode, TrainConfig};
 use netcl_device::{Capabilities, human};
 use netcl_model::decoder::DecoderConfig;
 use netcl_model::layers::Recompute;
@@ -30,10 +30,10 @@ fn chosen(
 ) -> (TrainConfig, Option<String>) {
     let with = |recompute| TrainConfig { recompute, ..config.clone() };
     let plan = |config: &TrainConfig| MemoryPlan::of(config, model, capabilities);
-    // The memory of processors is that of the host.
-    let on_host = capabilities.is_cpu() || capabilities.unified_memory;
+    // The memory of processors is that of the host, and copies to the host cannot be replayed.
+    let stays = capabilities.is_cpu() || capabilities.unified_memory || config.graph == GraphMode::On;
     let useful = |level: &Recompute| {
-        *level >= config.recompute && (*level != Recompute::Offload || !on_host || *level == config.recompute)
+        *level >= config.recompute && (*level != Recompute::Offload || !stays || *level == config.recompute)
     };
     let levels: Vec<Recompute> = Recompute::NAMES.iter().map(|(_, level)| *level).filter(useful).collect();
     let fits = levels.iter().find(|level| room(&plan(&with(**level))));
@@ -117,6 +117,7 @@ mod tests {
         let all: Vec<Recompute> = sizes.iter().map(|size| of(*size, |_| {}).0).collect();
         assert!(all.is_sorted(), "{all:?}");
         assert_eq!((all[0], all[15]), (Recompute::None, Recompute::Offload));
+        assert_eq!(of(1 << 29, |c| c.graph = GraphMode::On).0, Recompute::Block);
         let (kept, line) = of(8 << 30, |c| c.recompute = Recompute::Block);
         assert_eq!((kept, line), (Recompute::Block, None));
     }
